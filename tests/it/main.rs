@@ -1,0 +1,3 @@
+//! Integration tests: one binary over real parts.
+#![expect(unreachable_pub, clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+

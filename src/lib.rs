@@ -37,6 +37,7 @@
 //! 6. `unsafe` is only where `tests/it/architecture.rs` lists it; so are the imports between rooms.
 //! 7. For every camera and model: offered = published + empty + dropped (by reason) + in flight.
 
+pub mod backend;
 pub mod frame;
 pub mod secret;
 pub mod telemetry;

@@ -39,6 +39,7 @@
 
 pub mod backend;
 pub mod frame;
+pub mod preprocess;
 pub mod secret;
 pub mod telemetry;
 pub mod threads;

@@ -1,3 +1,5 @@
 //! Integration tests: one binary over real parts.
 #![expect(unreachable_pub, clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
+mod postprocess;
+mod preprocess;

@@ -39,6 +39,7 @@
 
 pub mod backend;
 pub mod frame;
+pub mod model;
 pub mod postprocess;
 pub mod preprocess;
 pub mod secret;

@@ -43,6 +43,7 @@ pub mod model;
 pub mod postprocess;
 pub mod preprocess;
 pub mod secret;
+pub mod source;
 pub mod telemetry;
 pub mod threads;
 pub mod yaml;

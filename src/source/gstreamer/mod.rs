@@ -1,0 +1,34 @@
+//! GStreamer: opens and decodes everything that is a stream.
+//!
+//! `launch` says, as data, which elements a camera needs; `graph` builds them; `tap` and `sample` turn what
+//! arrives at the appsink into frames; `decoder_probe` tells when a picture's data entered the video decoder;
+//! `stream` is one connection from opening to closing; `fault` and `network` put GStreamer's errors into the words
+//! of a line engineer. This is the only place of Gantry that knows GStreamer. Nothing of it needs more than 1.20.
+
+#[cfg(feature = "gstreamer")]
+mod decoder_probe;
+#[cfg(not(feature = "gstreamer"))]
+mod disabled;
+#[cfg(feature = "gstreamer")]
+mod fault;
+#[cfg(feature = "gstreamer")]
+mod graph;
+#[cfg(feature = "gstreamer")]
+mod launch;
+#[cfg(feature = "gstreamer")]
+mod network;
+#[cfg(feature = "gstreamer")]
+mod probe;
+#[cfg(feature = "gstreamer")]
+mod sample;
+#[cfg(feature = "gstreamer")]
+mod stream;
+#[cfg(feature = "gstreamer")]
+mod tap;
+
+#[cfg(not(feature = "gstreamer"))]
+pub use disabled::{open, probe};
+#[cfg(feature = "gstreamer")]
+pub use probe::probe;
+#[cfg(feature = "gstreamer")]
+pub use stream::open;

@@ -1,0 +1,384 @@
+//! One connection to a camera, from opening to closing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use gst::prelude::*;
+use tracing::{debug, warn};
+
+use super::fault::{self, Context, Fault, Missing, Progress};
+use super::graph;
+use super::launch::Launch;
+use super::network::{self, Answer};
+use super::tap::Tap;
+use crate::source::{Address, CameraConfig, End, Intake, Source, SourceError, local};
+use crate::threads::{Heartbeat, Shutdown};
+
+/// How often the watching thread looks around.
+const POLL: Duration = Duration::from_millis(200);
+
+/// How long a first frame may take, even where `stale_after` is shorter: a camera wakes its sensor, its stream may begin
+/// between two key frames that are seconds apart, and a file may lie on a slow disk.
+const FIRST_FRAME_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a pipeline may take to come down before it is left behind.
+const TAKE_DOWN_LIMIT: Duration = Duration::from_secs(3);
+
+/// The same while the daemon is ending, which gives a source a second.
+const TAKE_DOWN_LIMIT_AT_END: Duration = Duration::from_millis(700);
+
+/// How long asking the network why a camera cannot be opened may take.
+const ASK_LIMIT: Duration = Duration::from_secs(2);
+
+/// The source for an RTSP, USB or file address.
+///
+/// # Errors
+/// When GStreamer cannot be initialised.
+pub fn open(config: &CameraConfig) -> Result<Box<dyn Source>, SourceError> {
+    graph::init()?;
+    Ok(Box::new(Stream { config: config.clone() }))
+}
+
+#[derive(Debug)]
+struct Stream {
+    config: CameraConfig,
+}
+
+/// What was seen on the bus, and what to make of it once the connection has failed.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The first error, which is the cause; the ones after it are its consequences.
+    error: Option<Fault>,
+    /// The newest warning.
+    warning: Option<Fault>,
+    /// What a stream needs and is not installed.
+    missing: Option<Missing>,
+    /// Whether rtspsrc says that the camera has gone quiet.
+    timed_out: bool,
+}
+
+/// How watching a connection ended.
+#[derive(Debug)]
+enum Outcome {
+    Ended(End),
+    Failed,
+    NoVideo,
+    Stale(SourceError),
+}
+
+impl Source for Stream {
+    fn run_once(
+        &mut self,
+        intake: &Arc<Intake>,
+        shutdown: &Shutdown,
+        heartbeat: &Heartbeat,
+    ) -> Result<End, SourceError> {
+        look_before(&self.config.address)?;
+        let launch = Launch::new(&self.config)
+            .expect("`source::open` gives this source the addresses that GStreamer opens, and no other");
+        let tap = Tap::new(Arc::clone(intake), launch.clock);
+        let pipeline = graph::build(&launch, &self.config.id, &tap)?;
+        let mut seen = Seen::default();
+        let mut watch = Watch { config: &self.config, tap: &tap, intake, shutdown, heartbeat };
+        let outcome = watch.run(&pipeline, &mut seen);
+        let answer = watch.ask(&pipeline, &outcome, &seen);
+        if matches!(outcome, Outcome::Ended(End::EndOfStream)) && self.config.address.ends() {
+            tell_if_cut_off(&pipeline, &self.config, tap.position());
+        }
+        tap.close();
+        take_down(&pipeline, &self.config, shutdown, heartbeat);
+        let (progress, missing) = (tap.progress(), seen.missing.as_ref());
+        let context = Context { config: &self.config, progress, missing, answer };
+        match outcome {
+            Outcome::Ended(End::EndOfStream) => self.end_of_stream(&seen, &context),
+            Outcome::Ended(end) => Ok(end),
+            Outcome::Failed => Err(fault::explain(&seen.cause(), &context)),
+            Outcome::NoVideo => Err(fault::no_video(&context)),
+            Outcome::Stale(error) => Err(error),
+        }
+    }
+}
+
+impl Stream {
+    /// A file's end is its end, if there was anything in it. A live camera that ends has broken where a warning says so.
+    fn end_of_stream(&self, seen: &Seen, context: &Context<'_>) -> Result<End, SourceError> {
+        match (&seen.warning, context.progress) {
+            (Some(warning), _) if !self.config.address.ends() => Err(fault::explain(warning, context)),
+            _ if seen.timed_out => {
+                Err(SourceError::Broken { reason: "the camera has stopped sending".to_owned() })
+            }
+            (_, Progress::Opening | Progress::Offered) if self.config.address.ends() => {
+                Err(fault::no_video(context))
+            }
+            _ => Ok(End::EndOfStream),
+        }
+    }
+}
+
+impl Seen {
+    fn note(&mut self, message: &gst::MessageRef) {
+        match message.view() {
+            gst::MessageView::Error(error) => {
+                self.error.get_or_insert(Fault::new(error.error(), error.debug().as_deref()));
+            }
+            gst::MessageView::Warning(warning) => {
+                self.warning = Some(Fault::new(warning.error(), warning.debug().as_deref()));
+            }
+            gst::MessageView::Element(element) => {
+                let Some(structure) = element.structure() else { return };
+                match structure.name().as_str() {
+                    "missing-plugin" => self.missing = missing(structure).or(self.missing.take()),
+                    "GstRTSPSrcTimeout" => self.timed_out = true,
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn cause(&self) -> Fault {
+        self.error.clone().or_else(|| self.warning.clone()).unwrap_or_else(|| {
+            let text = "GStreamer refuses to start the stream and does not say why; GST_DEBUG=3 shows more";
+            Fault::new(gst::glib::Error::new(gst::CoreError::StateChange, text), None)
+        })
+    }
+}
+
+/// What a connection is watched with.
+struct Watch<'a> {
+    config: &'a CameraConfig,
+    tap: &'a Arc<Tap>,
+    intake: &'a Arc<Intake>,
+    shutdown: &'a Shutdown,
+    heartbeat: &'a Heartbeat,
+}
+
+impl Watch<'_> {
+    fn run(&mut self, pipeline: &gst::Pipeline, seen: &mut Seen) -> Outcome {
+        const KINDS: [gst::MessageType; 4] = [
+            gst::MessageType::Error,
+            gst::MessageType::Warning,
+            gst::MessageType::Eos,
+            gst::MessageType::Element,
+        ];
+        let opened = Instant::now();
+        let bus = pipeline.bus().expect("a pipeline has a bus");
+        let refused = pipeline.set_state(gst::State::Playing).is_err();
+        loop {
+            self.heartbeat.beat();
+            if self.shutdown.begun() {
+                return Outcome::Ended(End::Stopped);
+            }
+            let message = bus.timed_pop_filtered(gst::ClockTime::try_from(POLL).ok(), &KINDS);
+            if let Some(message) = &message {
+                let shown = self.config.address.conceal(&format!("{message:?}"));
+                debug!(camera = %self.config.id, "from the bus: {shown}");
+                seen.note(message);
+                match message.type_() {
+                    gst::MessageType::Error => return Outcome::Failed,
+                    gst::MessageType::Eos => return Outcome::Ended(End::EndOfStream),
+                    _ => {}
+                }
+            } else if refused {
+                return Outcome::Failed;
+            }
+            if self.tap.has_no_video() {
+                return Outcome::NoVideo;
+            }
+            if let Some(error) = self.stale(opened, Instant::now()) {
+                return Outcome::Stale(error);
+            }
+        }
+    }
+
+    /// Whether nothing has come for too long. GStreamer itself posts nothing when a camera stops sending.
+    fn stale(&self, opened: Instant, now: Instant) -> Option<SourceError> {
+        let silent = self.intake.silent_for(now);
+        let since = silent.unwrap_or_else(|| now.saturating_duration_since(opened));
+        if self.config.address.ends() {
+            // A file is as slow as its frames are taken, so only its beginning is watched: decodebin of 1.22 now and
+            // then swallows a demuxer's error, and then nothing ever happens.
+            let nothing = silent.is_none() && self.tap.encoded_count() == 0;
+            return (nothing && since >= FIRST_FRAME_LIMIT).then(|| fault::no_beginning(self.config));
+        }
+        let limit = match silent {
+            Some(_) => self.config.stale_after,
+            None => self.config.stale_after.max(FIRST_FRAME_LIMIT),
+        };
+        (since >= limit).then(|| SourceError::Stale {
+            // The limit, not the measured time: the same cause must read the same, to be told once.
+            silent: limit,
+            hint: stale_hint(silent.is_some(), self.tap.encoded_count()),
+        })
+    }
+
+    fn ask(&self, pipeline: &gst::Pipeline, outcome: &Outcome, seen: &Seen) -> Option<Answer> {
+        let Address::Rtsp(url) = &self.config.address else { return None };
+        let worth = matches!(outcome, Outcome::Failed)
+            && self.tap.progress() != Progress::Live
+            && seen.cause().is_about_the_network();
+        if !worth {
+            return None;
+        }
+        let host = url.host_str()?.to_owned();
+        let port = network::port(url);
+        self.heartbeat.idle();
+        let answer =
+            aside(pipeline, self.shutdown, ASK_LIMIT, move || network::ask(&host, port, ASK_LIMIT / 2));
+        self.heartbeat.beat();
+        answer
+    }
+}
+
+/// What can be told without GStreamer, more exactly than by it.
+fn look_before(address: &Address) -> Result<(), SourceError> {
+    let refuse = |reason: String| Err(address.refused(reason));
+    match address {
+        Address::File(path) => local::check(path).or_else(refuse),
+        Address::V4l2(path) => local::check_device(path).or_else(refuse),
+        Address::Rtsp(_) | Address::Test(_) => Ok(()),
+    }
+}
+
+fn missing(structure: &gst::StructureRef) -> Option<Missing> {
+    let name = structure.get::<String>("name").ok()?;
+    let caps = structure.get::<gst::Caps>("detail").ok();
+    let media = match &caps {
+        Some(caps) => caps.structure(0).map(|structure| structure.name().to_string()),
+        // For an element or a URI handler the detail is its name.
+        None => structure.get::<String>("detail").ok(),
+    };
+    Some(Missing { name, media: media.unwrap_or_default() })
+}
+
+fn stale_hint(was_live: bool, encoded: u64) -> String {
+    let hint = match (was_live, encoded) {
+        (true, _) => "",
+        (false, 0) => {
+            ": the camera accepts the connection and sends no picture; does another transport help?"
+        }
+        (false, _) => {
+            ": encoded pictures come, but none of them can be decoded; is the network losing packets?"
+        }
+    };
+    hint.to_owned()
+}
+
+/// Tells when a file ends long before its own index says: a recording that was cut off ends like any other. The longest
+/// of its streams counts as its length, so this is a warning and no failure.
+fn tell_if_cut_off(pipeline: &gst::Pipeline, config: &CameraConfig, position: Duration) {
+    let length = pipeline.query_duration::<gst::ClockTime>().map(Duration::from);
+    if let Some(length) = length.filter(|length| is_cut_off(position, *length)) {
+        let (position, length) = (position.as_secs_f64(), length.as_secs_f64());
+        warn!(camera = %config.id, "the file is {length:.1} s long and its pictures end after {position:.1} s; was it cut off?");
+    }
+}
+
+fn is_cut_off(position: Duration, length: Duration) -> bool {
+    length.saturating_sub(position) > Duration::from_secs(1).max(length / 20)
+}
+
+/// Brings a pipeline down. One that does not come down (a driver that hangs) is left behind rather than waited for.
+fn take_down(pipeline: &gst::Pipeline, config: &CameraConfig, shutdown: &Shutdown, heartbeat: &Heartbeat) {
+    let (done, down) = bounded::<()>(1);
+    pipeline.call_async(move |pipeline| {
+        // Going down cannot be refused, and there would be nothing else to do.
+        pipeline.set_state(gst::State::Null).ok();
+        drop(done);
+    });
+    let begun = Instant::now();
+    loop {
+        heartbeat.beat();
+        if down.recv_timeout(POLL) == Err(RecvTimeoutError::Disconnected) {
+            return;
+        }
+        let limit = if shutdown.begun() { TAKE_DOWN_LIMIT_AT_END } else { TAKE_DOWN_LIMIT };
+        if begun.elapsed() >= limit {
+            warn!(camera = %config.id, "its pipeline does not stop within {limit:?} and is left behind");
+            return;
+        }
+    }
+}
+
+/// Runs `work` on one of GStreamer's own threads and waits for it, at most `limit` or until the daemon ends.
+fn aside<T: Send + 'static>(
+    pipeline: &gst::Pipeline,
+    shutdown: &Shutdown,
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (tx, rx) = bounded(1);
+    // When nobody waits any more, the answer is not wanted.
+    pipeline.call_async(move |_| drop(tx.send(work())));
+    crossbeam_channel::select! {
+        recv(rx) -> answer => answer.ok(),
+        recv(shutdown.receiver()) -> _ => None,
+        default(limit) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::frame::CameraId;
+    use crate::frame::outlet::{Delivery, Outlet};
+    use crate::telemetry::CameraTelemetry;
+    use crate::threads::{ShutdownSource, shutdown};
+
+    fn belt() -> CameraConfig {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/belt.mp4");
+        CameraConfig::new(CameraId::new("belt"), Address::File(PathBuf::from(file)))
+    }
+
+    /// An intake that no model looks at.
+    fn intake() -> (Arc<Intake>, ShutdownSource, Shutdown) {
+        let (source, token) = shutdown();
+        let telemetry = Arc::new(CameraTelemetry::new("belt"));
+        let outlet = Outlet::new(Vec::new(), Delivery::Lossless, telemetry, token.clone());
+        (Arc::new(Intake::new(CameraId::new("belt"), outlet, Box::new(|_| {}))), source, token)
+    }
+
+    #[test]
+    fn a_closed_connection_leaves_nothing_of_its_pipeline_behind() {
+        graph::init().unwrap();
+        let (config, (intake, _source, token), heartbeat) = (belt(), intake(), Heartbeat::unwatched());
+        let launch = Launch::new(&config).unwrap();
+        let tap = Tap::new(Arc::clone(&intake), launch.clock);
+        let pipeline = graph::build(&launch, &config.id, &tap).unwrap();
+        let mut watch =
+            Watch { config: &config, tap: &tap, intake: &intake, shutdown: &token, heartbeat: &heartbeat };
+        let outcome = watch.run(&pipeline, &mut Seen::default());
+        assert!(matches!(outcome, Outcome::Ended(End::EndOfStream)), "{outcome:?}");
+        // decodebin takes its demuxer and decoder apart as it goes down.
+        let elements: Vec<_> = pipeline.iterate_recurse().into_iter().flatten().collect();
+        take_down(&pipeline, &config, &token, &heartbeat);
+        assert!(elements.len() >= 5, "source, demuxer, parser, decoder, sink: {elements:?}");
+        let mut left: Vec<_> = elements.iter().map(gst::Element::downgrade).collect();
+        left.push(pipeline.upcast_ref::<gst::Element>().downgrade());
+        drop((elements, pipeline));
+        // `take_down` returns as GStreamer's thread is about to drop its own hold on the pipeline.
+        for _ in 0..100 {
+            left.retain(|element| element.upgrade().is_some());
+            if left.is_empty() || token.wait(Duration::from_millis(50)) {
+                break;
+            }
+        }
+        assert!(left.is_empty(), "{left:?}");
+        assert_eq!(Arc::strong_count(&tap), 1, "no probe or callback holds the tap any more");
+    }
+
+    #[test]
+    fn a_file_that_ends_well_before_its_index_says_was_cut_off() {
+        let seconds = Duration::from_secs;
+        assert!(is_cut_off(seconds(5), seconds(10)));
+        assert!(
+            !is_cut_off(Duration::from_millis(9960), seconds(10)),
+            "the last frame begins before the end"
+        );
+        assert!(!is_cut_off(seconds(97), seconds(100)), "sound may be a little longer");
+        assert!(!is_cut_off(seconds(11), seconds(10)));
+    }
+}

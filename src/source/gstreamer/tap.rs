@@ -1,0 +1,225 @@
+//! Where frames leave GStreamer: what one connection's streaming threads share with the thread that watches it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gst::prelude::*;
+use tracing::warn;
+
+use super::decoder_probe::Arrivals;
+use super::fault::Progress;
+use super::sample;
+use crate::frame::clock::{CaptureClock, Captured};
+use crate::frame::{FrameTimes, Memory};
+use crate::source::Intake;
+
+/// A driver's stamp that says more than this is taken for nonsense, and arrival counts instead.
+const OLDEST_CAPTURE: Duration = Duration::from_secs(10);
+
+/// One connection's way out of GStreamer.
+pub(super) struct Tap {
+    /// When each encoded picture came.
+    pub(super) arrivals: Mutex<Arrivals>,
+    intake: Arc<Intake>,
+    clock: CaptureClock,
+    opened: Instant,
+    encoded: AtomicU64,
+    /// Where the newest frame is in the stream, in nanoseconds.
+    position: AtomicU64,
+    /// Set when the connection is given up: a pipeline that does not come down delivers no more.
+    closed: AtomicBool,
+    /// Set when the camera tells that it has a video stream.
+    offered: AtomicBool,
+    /// Set when a pad with decoded video was linked.
+    video: AtomicBool,
+    /// Set when all pads are known and none had video.
+    no_video: AtomicBool,
+}
+
+/// The newest caps and what they say, so that they are read once and not with every frame.
+#[derive(Default)]
+struct Layout(Option<(gst::Caps, gst_video::VideoInfo)>);
+
+impl Tap {
+    pub(super) fn new(intake: Arc<Intake>, clock: CaptureClock) -> Arc<Self> {
+        Arc::new(Self {
+            arrivals: Mutex::default(),
+            intake,
+            clock,
+            opened: Instant::now(),
+            encoded: AtomicU64::new(0),
+            position: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            offered: AtomicBool::new(false),
+            video: AtomicBool::new(false),
+            no_video: AtomicBool::new(false),
+        })
+    }
+
+    /// Counts an encoded picture that enters the video decoder.
+    pub(super) fn encoded(&self) {
+        self.encoded.fetch_add(1, Ordering::Relaxed);
+        self.intake.telemetry().encoded.add(1);
+    }
+
+    /// Encoded pictures of this connection.
+    pub(super) fn encoded_count(&self) -> u64 {
+        self.encoded.load(Ordering::Relaxed)
+    }
+
+    /// Where the newest frame is in the stream.
+    pub(super) fn position(&self) -> Duration {
+        Duration::from_nanos(self.position.load(Ordering::Relaxed))
+    }
+
+    /// Counts a frame that has to be converted to one of our formats.
+    pub(super) fn converted(&self) {
+        self.intake.telemetry().converted.add(1);
+    }
+
+    /// The camera tells that it has a video stream.
+    pub(super) fn video_offered(&self) {
+        self.offered.store(true, Ordering::Release);
+    }
+
+    /// How far the connection has come.
+    pub(super) fn progress(&self) -> Progress {
+        if self.intake.silent_for(Instant::now()).is_some() {
+            Progress::Live
+        } else if self.offered.load(Ordering::Acquire) {
+            Progress::Offered
+        } else {
+            Progress::Opening
+        }
+    }
+
+    /// Whether this is the first pad with decoded video, the one whose frames are taken.
+    pub(super) fn claim_video(&self) -> bool {
+        !self.video.swap(true, Ordering::AcqRel)
+    }
+
+    /// All pads are known now.
+    pub(super) fn pads_complete(&self) {
+        if !self.video.load(Ordering::Acquire) {
+            self.no_video.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether all pads are known and none has video.
+    pub(super) fn has_no_video(&self) -> bool {
+        self.no_video.load(Ordering::Acquire)
+    }
+
+    /// Delivers no frame from here on.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Takes frames from the appsink, on the streaming thread.
+    pub(super) fn connect(self: &Arc<Self>, sink: &gst_app::AppSink) {
+        let (tap, mut layout) = (Arc::clone(self), Layout::default());
+        let callbacks =
+            gst_app::AppSinkCallbacks::builder().new_sample(move |sink| tap.take(sink, &mut layout));
+        sink.set_callbacks(callbacks.build());
+    }
+
+    fn take(&self, sink: &gst_app::AppSink, layout: &mut Layout) -> Result<gst::FlowSuccess, gst::FlowError> {
+        let ready = Instant::now();
+        let sample = sink.pull_sample().map_err(|_| gst::FlowError::Eos)?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(gst::FlowError::Flushing);
+        }
+        let (Some(buffer), Some(info)) = (sample.buffer_owned(), layout.of(&sample)) else {
+            return Err(gst::FlowError::NotNegotiated);
+        };
+        let times = self.times(sink, &sample, &buffer, ready);
+        let position = times.pts.unwrap_or_default().as_nanos();
+        self.position.store(u64::try_from(position).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let picture = sample::geometry(info, &buffer)
+            .and_then(|geometry| Ok((geometry, Memory::Lent(sample::memory(buffer)?))));
+        let (geometry, memory) = match picture {
+            Ok(picture) => picture,
+            Err(reason) => {
+                self.intake.refuse(&reason);
+                return Ok(gst::FlowSuccess::Ok);
+            }
+        };
+        // A lossless source waits in here, on GStreamer's thread. The thread that has the heartbeat goes on beside it,
+        // so there is nothing to tell before a wait.
+        let delivered = self.intake.deliver(times, geometry, memory, || {});
+        delivered.map(|()| gst::FlowSuccess::Ok).map_err(|_| gst::FlowError::Flushing)
+    }
+
+    fn times(
+        &self,
+        sink: &gst_app::AppSink,
+        sample: &gst::Sample,
+        buffer: &gst::BufferRef,
+        ready: Instant,
+    ) -> FrameTimes {
+        let pts = buffer.pts();
+        let segment = sample.segment().and_then(|segment| segment.downcast_ref::<gst::ClockTime>());
+        // Where an edit list or a seek shifts the times, the position in the stream is not the stamp itself.
+        let position = segment.zip(pts).and_then(|(segment, pts)| segment.to_stream_time(pts)).or(pts);
+        let position = position.map(Duration::from);
+        let arrived = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let received = arrived.of(pts.map(gst::ClockTime::nseconds)).unwrap_or(ready).min(ready);
+        drop(arrived);
+        let running = segment.zip(pts).and_then(|(segment, pts)| segment.to_running_time(pts));
+        let captured = match self.clock {
+            CaptureClock::File => {
+                Captured { clock: CaptureClock::File, at: self.opened + position.unwrap_or_default() }
+            }
+            CaptureClock::V4l2 => {
+                let age =
+                    sink.current_running_time().zip(running).and_then(|(now, then)| capture_age(now, then));
+                match age.and_then(|age| ready.checked_sub(age)) {
+                    Some(at) => Captured { clock: CaptureClock::V4l2, at: at.min(received) },
+                    None => Captured { clock: CaptureClock::Arrival, at: received },
+                }
+            }
+            clock @ (CaptureClock::Arrival | CaptureClock::Test) => Captured { clock, at: received },
+        };
+        FrameTimes { pts: position, captured, received, ready }
+    }
+}
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tap").field("intake", &self.intake).finish_non_exhaustive()
+    }
+}
+
+impl Layout {
+    fn of(&mut self, sample: &gst::Sample) -> Option<&gst_video::VideoInfo> {
+        let caps = sample.caps()?;
+        let known = self.0.as_ref().is_some_and(|(known, _)| known.as_ptr() == caps.as_ptr());
+        if !known {
+            let info = gst_video::VideoInfo::from_caps(caps);
+            let info = info.inspect_err(|error| warn!("{caps} describes no picture: {error}")).ok()?;
+            self.0 = Some((caps.to_owned(), info));
+        }
+        self.0.as_ref().map(|(_, info)| info)
+    }
+}
+
+/// How old a picture is whose driver stamped it at running time `then`; none where that makes no sense: in the future,
+/// or long ago.
+fn capture_age(now: gst::ClockTime, then: gst::ClockTime) -> Option<Duration> {
+    now.checked_sub(then).map(Duration::from).filter(|age| *age <= OLDEST_CAPTURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_stamp_in_the_future_or_long_ago_makes_no_sense() {
+        let (ms, s) = (gst::ClockTime::from_mseconds, gst::ClockTime::from_seconds);
+        assert_eq!(capture_age(ms(140), ms(100)), Some(Duration::from_millis(40)));
+        assert_eq!(capture_age(ms(100), ms(101)), None);
+        assert_eq!(capture_age(s(100), s(1)), None);
+    }
+}

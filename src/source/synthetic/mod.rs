@@ -1,0 +1,57 @@
+//! Sources that need no GStreamer: patterns, pictures, raw frames.
+
+mod pattern;
+mod picture;
+mod y4m;
+
+use std::path::{Path, PathBuf};
+
+use super::{Source, TestPattern};
+
+/// A picture that Gantry makes: a moving square over colour bars, at a live camera's pace.
+#[must_use]
+pub fn pattern(pattern: TestPattern) -> Box<dyn Source> {
+    Box::new(pattern::Pattern::new(pattern))
+}
+
+/// Whether [`file()`] reads this file, by its name: `.png`, `.jpg`, `.jpeg`, `.y4m`, in any case.
+#[must_use]
+pub fn reads(path: &Path) -> bool {
+    is_raw(path) || reads_picture(path)
+}
+
+/// Whether the file is one picture, by its name: `.png`, `.jpg`, `.jpeg`, in any case.
+#[must_use]
+pub fn reads_picture(path: &Path) -> bool {
+    has_extension(path, &["png", "jpg", "jpeg"])
+}
+
+/// A picture (one frame) or raw frames, losslessly.
+#[must_use]
+pub fn file(path: PathBuf) -> Box<dyn Source> {
+    if is_raw(&path) { Box::new(y4m::RawVideo::new(path)) } else { Box::new(picture::Picture::new(path)) }
+}
+
+fn is_raw(path: &Path) -> bool {
+    has_extension(path, &["y4m"])
+}
+
+fn has_extension(path: &Path, wanted: &[&str]) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| wanted.iter().any(|wanted| extension.eq_ignore_ascii_case(wanted)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_and_raw_frames_are_known_by_their_names() {
+        for name in ["a.png", "/data/b.JPG", "c.x.jpeg", "d.Y4M"] {
+            assert!(reads(Path::new(name)), "{name}");
+        }
+        for name in ["a.mp4", "png", ".png", "a.png.mp4", "a.gif"] {
+            assert!(!reads(Path::new(name)), "{name}");
+        }
+    }
+}

@@ -42,6 +42,7 @@ pub mod frame;
 pub mod model;
 pub mod postprocess;
 pub mod preprocess;
+pub mod publish;
 pub mod secret;
 pub mod source;
 pub mod telemetry;

@@ -2,5 +2,9 @@
 #![expect(unreachable_pub, clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod backend;
+mod broker;
 mod postprocess;
 mod preprocess;
+mod proxy;
+mod publish;
+mod sinks;

@@ -38,6 +38,7 @@
 //! 7. For every camera and model: offered = published + empty + dropped (by reason) + in flight.
 
 pub mod backend;
+pub mod config;
 pub mod frame;
 pub mod model;
 pub mod postprocess;

@@ -1,0 +1,203 @@
+//! The effective config as YAML: every default filled in, every password left out.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::address::{address_text, file_text, without_secrets};
+use super::leaf::duration_text;
+use super::validate::{SecretKeeper, SecretOwner, SecretRef};
+use super::{Camera, Config};
+use crate::backend::fake::FakeScript;
+use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
+use crate::publish::{MqttConfig, Publish};
+use crate::scheduler::DetectConfig;
+use crate::secret::Secret;
+use crate::source::{Address, Transport};
+use crate::yaml::quoted;
+
+/// The config as YAML that loads again to the same config, wherever it is put: paths are made absolute. A password is
+/// never in it; a comment stands where one is set.
+#[must_use]
+pub fn print(config: &Config) -> String {
+    print_with_secrets(config, &[])
+}
+
+/// The same, with `password_file` or `password_env` for each password that is kept elsewhere.
+#[must_use]
+pub fn print_with_secrets(config: &Config, secrets: &[SecretRef]) -> String {
+    let keeper = |owner| secrets.iter().find(|secret| secret.owner == owner).map(|secret| &secret.keeper);
+    let mut out = Yaml::default();
+    out.key("node", &quoted(&config.node));
+    out.section("devices", |out| {
+        for device in &config.devices {
+            out.item(|out| print_device(out, device));
+        }
+    });
+    out.section("models", |out| out.key("dir", &path_text(&config.models_dir)));
+    out.section("cameras", |out| {
+        for (index, camera) in config.cameras.iter().enumerate() {
+            out.item(|out| print_camera(out, camera, keeper(SecretOwner::Camera(index))));
+        }
+    });
+    out.section("batching", |out| {
+        out.key("size_max", &config.batching.size_max.to_string());
+        out.key("queue_delay_max", &duration_text(config.batching.queue_delay_max));
+    });
+    out.section("publish", |out| {
+        let detections = match config.publish.detections {
+            Publish::Nonempty => "nonempty",
+            Publish::EveryFrame => "every_frame",
+        };
+        out.key("detections", detections);
+        out.key("stdout", if config.publish.stdout { "true" } else { "false" });
+        if let Some(mqtt) = &config.publish.mqtt {
+            out.section("mqtt", |out| print_mqtt(out, mqtt, keeper(SecretOwner::Broker)));
+        }
+    });
+    out.text
+}
+
+/// Block YAML with an indent of two.
+#[derive(Default)]
+struct Yaml {
+    text: String,
+    indent: usize,
+    /// The next line begins an entry of a list.
+    dash: bool,
+}
+
+impl Yaml {
+    fn line(&mut self, line: &str) {
+        let dash = if std::mem::take(&mut self.dash) { "- " } else { "" };
+        let indent = self.indent - dash.len();
+        writeln!(self.text, "{:indent$}{dash}{line}", "").expect("a String takes any text");
+    }
+
+    fn key(&mut self, key: &str, value: &str) {
+        self.line(&format!("{key}: {value}"));
+    }
+
+    fn optional(&mut self, key: &str, value: Option<String>) {
+        if let Some(value) = value {
+            self.key(key, &value);
+        }
+    }
+
+    fn section(&mut self, key: &str, inside: impl FnOnce(&mut Self)) {
+        self.line(&format!("{key}:"));
+        self.indent += 2;
+        inside(self);
+        self.indent -= 2;
+    }
+
+    fn item(&mut self, inside: impl FnOnce(&mut Self)) {
+        self.dash = true;
+        self.indent += 2;
+        inside(self);
+        self.indent -= 2;
+    }
+}
+
+fn print_device(out: &mut Yaml, device: &DeviceConfig) {
+    out.key("id", &quoted(&device.id));
+    out.key(
+        "backend",
+        match device.backend {
+            BackendChoice::Auto => "auto",
+            BackendChoice::Named(kind) => kind.name(),
+        },
+    );
+    out.key("threads", &device.threads.to_string());
+    out.optional("library", device.library.as_deref().map(path_text));
+    // Of no other backend is it read, so it would only be in the way.
+    if device.backend == BackendChoice::Named(BackendKind::Fake) || device.fake != FakeScript::default() {
+        out.section("fake", |out| {
+            out.key("run_time", &duration_text(device.fake.run_time));
+            out.key("run_time_per_frame", &duration_text(device.fake.run_time_per_frame));
+            out.optional("fail_every", device.fake.fail_every.map(|batches| batches.to_string()));
+            out.optional("fail_after", device.fake.fail_after.map(|batches| batches.to_string()));
+            out.optional("hang_after", device.fake.hang_after.map(|batches| batches.to_string()));
+            out.optional("outputs", device.fake.outputs.as_deref().map(path_text));
+        });
+    }
+}
+
+fn print_camera(out: &mut Yaml, camera: &Camera, keeper: Option<&SecretKeeper>) {
+    let source = &camera.source;
+    out.key("id", &quoted(source.id.as_str()));
+    let address = match &source.address {
+        Address::File(path) => file_text(&absolute(path)),
+        Address::Rtsp(url) => without_secrets(url).map_or_else(
+            || address_text(&source.address),
+            |shown| {
+                out.line("# what may be a password is left out of this address; write it in place of …");
+                shown
+            },
+        ),
+        address => address_text(address),
+    };
+    out.key("source", &quoted(&address));
+    print_credentials(out, source.username.as_deref(), source.password.as_ref(), keeper);
+    let transport = match source.transport {
+        Transport::Tcp => "tcp",
+        Transport::Udp => "udp",
+        Transport::Auto => "auto",
+    };
+    out.key("transport", transport);
+    out.key("stale_after", &duration_text(source.stale_after));
+    out.section("detect", |out| {
+        for detect in &camera.detect {
+            out.item(|out| print_detect(out, detect));
+        }
+    });
+}
+
+fn print_detect(out: &mut Yaml, detect: &DetectConfig) {
+    out.key("model", &quoted(&detect.model));
+    if !detect.devices.is_empty() {
+        let devices: Vec<String> = detect.devices.iter().map(|device| quoted(device)).collect();
+        out.key("devices", &format!("[{}]", devices.join(", ")));
+    }
+    out.optional("rate_max", detect.rate_max.map(|rate| rate.to_string()));
+    out.optional("deadline", detect.deadline.map(duration_text));
+    out.optional("score_min", detect.score_min.map(|score| score.to_string()));
+}
+
+fn print_mqtt(out: &mut Yaml, mqtt: &MqttConfig, keeper: Option<&SecretKeeper>) {
+    let scheme = if mqtt.tls { "mqtts" } else { "mqtt" };
+    out.key("broker", &quoted(&format!("{scheme}://{}:{}", mqtt.host, mqtt.port)));
+    out.optional("ca_file", mqtt.ca_file.as_deref().map(path_text));
+    out.optional("cert_file", mqtt.cert_file.as_deref().map(path_text));
+    out.optional("key_file", mqtt.key_file.as_deref().map(path_text));
+    print_credentials(out, mqtt.username.as_deref(), mqtt.password.as_ref(), keeper);
+    out.key("client_id", &quoted(&mqtt.client_id));
+    out.key("qos", &mqtt.qos.to_string());
+    out.key("prefix", &quoted(&mqtt.prefix));
+    out.key("queue", &mqtt.queue.to_string());
+}
+
+fn print_credentials(
+    out: &mut Yaml,
+    username: Option<&str>,
+    password: Option<&Secret>,
+    keeper: Option<&SecretKeeper>,
+) {
+    out.optional("username", username.map(quoted));
+    match keeper {
+        Some(SecretKeeper::File(path)) => out.key("password_file", &path_text(path)),
+        Some(SecretKeeper::Variable(name)) => out.key("password_env", &quoted(name)),
+        None if password.is_some() => {
+            out.line("# a password is set and not shown; keep it in a file and write password_file here");
+        }
+        None => {}
+    }
+}
+
+fn absolute(path: &Path) -> std::path::PathBuf {
+    // It fails only without a working directory; the path is then as good as any.
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn path_text(path: &Path) -> String {
+    quoted(&absolute(path).to_string_lossy())
+}

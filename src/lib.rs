@@ -38,9 +38,13 @@
 //! 7. For every camera and model: offered = published + empty + dropped (by reason) + in flight.
 
 pub mod backend;
+pub mod cli;
 pub mod config;
+pub mod control;
+pub mod daemon;
 pub mod frame;
 pub mod model;
+pub mod pipeline;
 pub mod postprocess;
 pub mod preprocess;
 pub mod publish;

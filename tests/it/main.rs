@@ -1,10 +1,30 @@
 //! Integration tests: one binary over real parts.
 #![expect(unreachable_pub, clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
+mod architecture;
 mod backend;
+mod bad_input;
+#[cfg(feature = "gstreamer")]
+mod belt;
 mod broker;
+mod cli;
+mod config;
+mod detect;
+mod drain;
+mod examples;
+mod golden;
+#[cfg(feature = "gstreamer")]
+mod live;
+mod manifest;
+mod model;
+mod pipeline;
 mod postprocess;
 mod preprocess;
 mod proxy;
 mod publish;
+#[cfg(feature = "gstreamer")]
+mod rig;
 mod sinks;
+mod source;
+#[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "some helpers are for streams"))]
+mod support;

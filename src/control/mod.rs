@@ -1,0 +1,17 @@
+//! What an operator can ask of a running daemon, and who does it.
+//!
+//! Signals (later also MQTT and HTTP) become a [`Command`]; the [`supervisor`] executes them one at a time on the main
+//! thread, which also watches the [`Board`](crate::pipeline::Board), tells systemd and publishes states and health.
+
+pub mod notify;
+pub mod summary;
+pub mod supervisor;
+
+/// One thing that an operator can ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Finish what is inside, say goodbye, end. From SIGTERM and SIGINT.
+    Stop,
+    /// Write all states and counters to the log. From SIGUSR1.
+    Dump,
+}

@@ -1,0 +1,108 @@
+//! All counters as text for people: at USR1 and at the end.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::telemetry::{Quantiles, RouteSnapshot, Snapshot};
+
+/// The text; several lines, the first says for how long.
+#[must_use]
+pub fn text(counters: &Snapshot, uptime: Duration) -> String {
+    let mut text = format!(
+        "up {:.1} s, {:.1} MiB resident",
+        uptime.as_secs_f64(),
+        mebibytes(counters.memory_resident_bytes)
+    );
+    for camera in &counters.cameras {
+        line(
+            &mut text,
+            &format!("camera {}", camera.camera),
+            &format!(
+                "{}, {} encoded in, {} frames out, {} converted, {} unusable, {} exhausted, {} connects, {} failures",
+                camera.state,
+                camera.encoded,
+                camera.frames,
+                camera.converted,
+                camera.unusable,
+                camera.exhausted,
+                camera.connects,
+                camera.failures
+            ),
+        );
+    }
+    for route in &counters.routes {
+        line(&mut text, &format!("{} → {}", route.camera, route.model), &route_text(route));
+    }
+    for device in &counters.devices {
+        line(
+            &mut text,
+            &format!("device {}", device.device),
+            &format!("{} frames in {} batches, {} failed", device.frames, device.batches, device.errors),
+        );
+    }
+    for sink in &counters.sinks {
+        line(
+            &mut text,
+            &format!("sink {}", sink.sink),
+            &format!(
+                "{} queued, {} delivered, {} dropped, {} waiting",
+                sink.queued, sink.delivered, sink.dropped, sink.waiting
+            ),
+        );
+    }
+    text
+}
+
+fn route_text(route: &RouteSnapshot) -> String {
+    let mut text =
+        format!("{} frames = {} published + {} empty", route.offered, route.published, route.empty);
+    for (reason, count) in route.dropped.iter().filter(|(_, count)| **count > 0) {
+        add(&mut text, format_args!(" + {count} {reason}"));
+    }
+    add(&mut text, format_args!(" + {} in flight; {} detections", route.in_flight, route.detections));
+    if let Some(age) = &route.age_ms {
+        add(&mut text, format_args!("; age {}", quantiles(age)));
+    }
+    if let Some(infer) = &route.stage_ms.infer {
+        add(&mut text, format_args!("; infer {}", quantiles(infer)));
+    }
+    text
+}
+
+fn quantiles(ms: &Quantiles) -> String {
+    format!("p50 {:.1} p95 {:.1} p99 {:.1} ms", ms.p50, ms.p95, ms.p99)
+}
+
+fn line(text: &mut String, what: &str, how: &str) {
+    add(text, format_args!("\n  {what}: {how}"));
+}
+
+fn add(text: &mut String, what: std::fmt::Arguments<'_>) {
+    text.write_fmt(what).expect("writing to a string cannot fail");
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::{DropReason, RouteTelemetry, Telemetry};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_route_reads_as_a_sum() {
+        let route = Arc::new(RouteTelemetry::new("press-1", "line-parts"));
+        route.offered.add(10);
+        route.published.add(7);
+        route.empty.add(1);
+        route.dropped(DropReason::Stale);
+        let telemetry = Telemetry { routes: vec![route], ..Telemetry::default() };
+        let text = text(&telemetry.snapshot(), Duration::from_secs(90));
+        assert!(text.starts_with("up 90.0 s, "), "{text}");
+        let sum = "\n  press-1 → line-parts: 10 frames = 7 published + 1 empty + 1 stale + 1 in flight; 0 detections";
+        assert!(text.ends_with(sum), "{text}");
+    }
+}

@@ -1,0 +1,172 @@
+//! The process's life: models → pipeline → run → drain.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::control::Command;
+use crate::control::notify::Notifier;
+use crate::control::summary;
+use crate::control::supervisor::{Ended, Supervisor};
+use crate::frame::mailbox::waker;
+use crate::model::{Model, ModelError, bundle};
+use crate::pipeline::{CameraOrder, Parts, Pipeline, PipelineError};
+use crate::publish::encode::{self, Identity, Topics};
+use crate::publish::event::Stamp;
+use crate::telemetry::{Snapshot, Telemetry, error_chain};
+use crate::threads::{ThreadKind, ThreadSpec, Threads};
+use crate::worker::Tap;
+
+/// Commands that wait for the supervisor. It executes each at once; one that finds the queue full is not needed twice.
+const COMMANDS: usize = 16;
+/// What is inside has this long to come out after the first SIGTERM.
+pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// The exit code after a second SIGTERM: the drain was cut short.
+const SECOND_SIGNAL_EXIT: i32 = 70;
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Why.
+    pub ended: Ended,
+    /// The counters at the end.
+    pub counters: Snapshot,
+    /// Threads that did not end in time.
+    pub abandoned: Vec<String>,
+}
+
+/// Why the daemon could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Models that cameras name cannot be used; all of them.
+    #[error("{}", messages(.0))]
+    Models(Vec<ModelError>),
+    /// The data plane cannot be built.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    /// Signals cannot be caught.
+    #[error("signals cannot be caught")]
+    Signals(#[source] std::io::Error),
+}
+
+/// Reads the models, starts the pipeline, runs until there is a reason to end, and drains.
+///
+/// # Errors
+/// When a model cannot be used, or the pipeline cannot be started. Nothing runs then.
+pub fn run(config: Config, order: CameraOrder, tap: Option<Arc<dyn Tap>>) -> Result<Outcome, DaemonError> {
+    let started = Instant::now();
+    let threads = Threads::new();
+    let commands = signals(&threads).map_err(DaemonError::Signals)?;
+    let models = models(&config.models_dir, model_names(&config)).map_err(DaemonError::Models)?;
+    let identity = Arc::new(Identity::new(&config.node));
+    let prefix = config.publish.mqtt.as_ref().map_or("gantry", |mqtt| &mqtt.prefix);
+    let topics = Topics::new(prefix, &config.node);
+    info!(
+        node = %config.node, boot_id = %identity.boot_id,
+        "gantry {} starts; cameras: {}, models: {}", env!("CARGO_PKG_VERSION"), config.cameras.len(), models.len()
+    );
+    let (wake, woken) = waker();
+    let mut notifier = Notifier::from_environment();
+    let parts = Parts { config, models, identity, tap, order };
+    let pipeline = Pipeline::start(&parts, &threads, wake)?;
+    let ended = Supervisor::new(&pipeline, &threads, &parts.identity, topics, &mut notifier, started)
+        .run(&commands, &woken);
+    notifier.stopping();
+    info!("stopping: {}", reason(&ended));
+    let health = |telemetry: &Telemetry| {
+        encode::health(&parts.identity, Stamp::now(), started.elapsed(), &telemetry.snapshot())
+    };
+    let (telemetry, abandoned) = pipeline.drain(DRAIN_LIMIT, health);
+    for thread in &abandoned {
+        warn!(%thread, "did not end in time and is abandoned");
+    }
+    let counters = telemetry.snapshot();
+    info!("{}", summary::text(&counters, started.elapsed()));
+    Ok(Outcome { ended, counters, abandoned })
+}
+
+/// Finds the models with these names (`name` or `name@version`) and checks each bundle whole.
+///
+/// # Errors
+/// All that is wrong with any of them.
+pub fn models<'a>(
+    dir: &std::path::Path,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<BTreeMap<String, Arc<Model>>, Vec<ModelError>> {
+    let (mut models, mut errors) = (BTreeMap::new(), Vec::new());
+    for name in names {
+        if models.contains_key(name) {
+            continue;
+        }
+        match bundle::find(dir, name) {
+            Ok(model) => drop(models.insert(name.to_owned(), Arc::new(model))),
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(models) } else { Err(errors) }
+}
+
+/// The names under which a config's cameras name models.
+pub fn model_names(config: &Config) -> impl Iterator<Item = &str> {
+    config.cameras.iter().flat_map(|camera| &camera.detect).map(|detect| detect.model.as_str())
+}
+
+/// Turns signals into commands on a thread of their own. A second TERM or INT ends the process at once.
+fn signals(threads: &Threads) -> std::io::Result<Receiver<Command>> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, SECOND_SIGNAL_EXIT, Arc::clone(&stopping))?;
+        signal_hook::flag::register(signal, Arc::clone(&stopping))?;
+    }
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
+    let (commands, received) = bounded(COMMANDS);
+    let spec =
+        ThreadSpec { name: "signals".into(), kind: ThreadKind::Signals, limit: Duration::from_secs(10) };
+    let body = move |_| {
+        for signal in signals.forever() {
+            send(&commands, if signal == SIGUSR1 { Command::Dump } else { Command::Stop });
+        }
+    };
+    threads.spawn(spec, body, |_| {})?;
+    Ok(received)
+}
+
+fn send(commands: &Sender<Command>, command: Command) {
+    if commands.try_send(command).is_err() {
+        warn!("the command {command:?} came too fast after others and is not executed");
+    }
+}
+
+fn reason(ended: &Ended) -> String {
+    match ended {
+        Ended::Stopped => "asked to by a signal".to_owned(),
+        Ended::CamerasEnded => "all files have ended".to_owned(),
+        Ended::CamerasFailed(failed) => format!("{} could not be read", names(failed)),
+        Ended::DevicesRefused(reasons) => reasons.join("; "),
+        Ended::OutputClosed(reason) => format!("standard output was closed: {reason}"),
+        Ended::Panicked(panics) => format!("{} panicked", names(panics)),
+    }
+}
+
+fn names(pairs: &[(String, String)]) -> String {
+    pairs.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn messages(errors: &[ModelError]) -> String {
+    errors.iter().map(|error| error_chain(error)).collect::<Vec<_>>().join("\n")
+}
+
+/// Where models are when no config says so: `models` in the working directory, or `/var/lib/gantry/models`.
+#[must_use]
+pub fn default_models_dir() -> PathBuf {
+    let here = PathBuf::from("models");
+    if here.is_dir() { here } else { PathBuf::from("/var/lib/gantry/models") }
+}

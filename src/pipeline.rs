@@ -1,0 +1,566 @@
+//! The data plane on one page: every channel is made here, every thread is asked for here.
+//!
+//! | queue | made of | capacity | when full |
+//! |---|---|---|---|
+//! | source → worker, one a camera and model | [`Mailbox`] | 1 | live: the newer frame displaces the older, `stale`; file: the source waits |
+//! | worker wake-up, one a device | [`waker`] | 1 | many wake-ups are one |
+//! | worker → standard output | `bounded` | [`STDOUT_QUEUE`] | live: the oldest is dropped; file: the worker waits |
+//! | worker → MQTT | `bounded` | `publish.mqtt.queue` | the oldest is dropped; file: the worker waits while the broker is connected |
+//! | cameras, devices, sinks → supervisor | [`Board`] | newest state of each | the newer state replaces the older |
+//!
+//! Every drop is counted. Threads: `src/<camera>` (one `src` for all files of a trial), `dev/<device>`, `out/stdout`, `io`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use crossbeam_channel::bounded;
+
+use crate::config::{Camera, Config};
+use crate::frame::Frame;
+use crate::frame::mailbox::{Mailbox, Waker, waker};
+use crate::frame::outlet::{Delivery, Outlet, Pace, Route as OutletRoute};
+use crate::model::Model;
+use crate::publish::encode::{Identity, TopicSequence, Topics};
+use crate::publish::mqtt::{self, MqttControl, MqttHandle};
+use crate::publish::{MqttConfig, Outbox, SinkEnd, SinkInbox, SinkQueue, WhenFull, jsonl, sink_queue};
+use crate::source::state::CameraState;
+use crate::source::{self, CameraConfig, Intake, Source, SourceError};
+use crate::telemetry::{
+    CameraTelemetry, DeviceTelemetry, DropReason, RouteTelemetry, SinkTelemetry, Telemetry,
+};
+use crate::threads::{
+    Heartbeat, Shutdown, ShutdownSource, Thread, ThreadEnd, ThreadKind, ThreadSpec, Threads, shutdown,
+};
+use crate::worker::lane::{LaneConfig, Route};
+use crate::worker::{self, DeviceState, Shared, Tap, WorkerConfig};
+
+/// Messages that wait for a slow reader of standard output.
+pub const STDOUT_QUEUE: usize = 256;
+/// A worker with work whose heartbeat has not moved for this long is stuck: no batch may take longer.
+pub const WORKER_LIMIT: Duration = Duration::from_secs(5);
+/// A source's thread looks at its camera several times a second; opening one may take a while.
+pub const SOURCE_LIMIT: Duration = Duration::from_secs(30);
+/// The `io` thread never blocks.
+pub const IO_LIMIT: Duration = Duration::from_secs(10);
+
+/// How often the next of cameras that run in turn looks whether the one before is through.
+const IN_TURN_POLL: Duration = Duration::from_millis(1);
+
+/// What a pipeline is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// The config.
+    pub config: Config,
+    /// The models that its cameras name, by the name that they use.
+    pub models: BTreeMap<String, Arc<Model>>,
+    /// Who we are.
+    pub identity: Arc<Identity>,
+    /// Sees every result together with its picture.
+    pub tap: Option<Arc<dyn Tap>>,
+    /// How the cameras are run.
+    pub order: CameraOrder,
+}
+
+/// How cameras are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CameraOrder {
+    /// All together, each on its own thread.
+    Together,
+    /// One after the other in the order of the config, on one thread: the next one begins when the last frame of the one
+    /// before has its result. For files, however many.
+    InTurn,
+}
+
+/// The running data plane.
+#[derive(Debug)]
+pub struct Pipeline {
+    telemetry: Telemetry,
+    board: Arc<Board>,
+    mqtt: Option<MqttHandle>,
+    mailboxes: Vec<Waiting>,
+    sources: Stage,
+    workers: Stage,
+    sinks: Stage,
+}
+
+/// A mailbox, and where its frame is counted if nobody takes it any more.
+type Waiting = (Arc<Mailbox<Arc<Frame>>>, Arc<RouteTelemetry>);
+
+/// Why the data plane could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// A camera has no source in this build.
+    #[error("camera {camera}")]
+    Source {
+        /// The camera.
+        camera: String,
+        /// Why.
+        #[source]
+        source: SourceError,
+    },
+    /// The system refuses another thread.
+    #[error("the system refuses to start the thread {thread}")]
+    Thread {
+        /// The thread's name.
+        thread: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The newest state of everything that the supervisor watches. Writers never block and never lose the newest state.
+#[derive(Debug)]
+pub struct Board {
+    /// Each camera's state, in the order of the config.
+    pub cameras: Vec<Cell<CameraState>>,
+    /// Each used device's state.
+    pub devices: Vec<Cell<DeviceState>>,
+    /// How each sink ended, once it has.
+    pub sinks: Vec<Cell<Option<SinkEnd>>>,
+    /// Names of threads that panicked, and their messages.
+    pub panics: Cell<Vec<(String, String)>>,
+    waker: Waker,
+}
+
+/// One thing's newest state.
+#[derive(Debug)]
+pub struct Cell<T> {
+    /// What it belongs to.
+    pub name: String,
+    value: Mutex<(T, Instant)>,
+    changed: AtomicBool,
+}
+
+impl<T: Clone> Cell<T> {
+    fn new(name: &str, value: T) -> Self {
+        Self {
+            name: name.to_owned(),
+            value: Mutex::new((value, Instant::now())),
+            changed: AtomicBool::new(true),
+        }
+    }
+
+    /// The newest state and since when it is so.
+    #[must_use]
+    pub fn get(&self) -> (T, Instant) {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The newest state, if it was set since the last call.
+    #[must_use]
+    pub fn take_change(&self) -> Option<(T, Instant)> {
+        self.changed.swap(false, Ordering::AcqRel).then(|| self.get())
+    }
+
+    fn set(&self, new: T) {
+        self.update(|value| *value = (new, Instant::now()));
+    }
+
+    fn update(&self, update: impl FnOnce(&mut (T, Instant))) {
+        update(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.store(true, Ordering::Release);
+    }
+}
+
+/// Threads that end together.
+#[derive(Debug)]
+struct Stage {
+    threads: Vec<Thread>,
+    shutdown: Option<ShutdownSource>,
+}
+
+impl Pipeline {
+    /// Starts sinks, devices and cameras, in this order, so that every frame finds its way open. Every change on the
+    /// board wakes `supervisor`.
+    ///
+    /// # Errors
+    /// When a camera has no source in this build, or a thread cannot be started. What had been started is ended.
+    pub fn start(parts: &Parts, threads: &Threads, supervisor: Waker) -> Result<Self, PipelineError> {
+        Builder::new(parts, threads, supervisor).build()
+    }
+
+    /// All counters.
+    #[must_use]
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// The newest states.
+    #[must_use]
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// The MQTT client, if there is one.
+    #[must_use]
+    pub fn mqtt(&self) -> Option<&MqttHandle> {
+        self.mqtt.as_ref()
+    }
+
+    /// Ends everything in the order in which data flows, so that whatever is inside comes out: cameras stop, devices
+    /// finish what waits, sinks deliver what is queued. `health` makes the last health message, when nothing is in flight
+    /// any more.
+    ///
+    /// All of it takes at most `limit`. Whoever hangs leaves time to those after it: cameras have three tenths of it,
+    /// devices have until seven tenths, so the broker is always told. Threads that do not end are abandoned; their names
+    /// are returned with the final counters.
+    pub fn drain(
+        self,
+        limit: Duration,
+        health: impl FnOnce(&Telemetry) -> Bytes,
+    ) -> (Telemetry, Vec<String>) {
+        let (begun, mut abandoned) = (Instant::now(), Vec::new());
+        let deadline = begun + limit;
+        self.sources.end(begun + limit * 3 / 10, &mut abandoned);
+        self.workers.end(begun + limit * 7 / 10, &mut abandoned);
+        for (mailbox, telemetry) in &self.mailboxes {
+            // A device that was refused, lost or wedged left it there.
+            if mailbox.take().is_some() {
+                telemetry.dropped(DropReason::Stopped);
+            }
+        }
+        if let Some(mqtt) = self.mqtt {
+            mqtt.health(health(&self.telemetry));
+            // Its thread ends a little later than its connection.
+            mqtt.stop(deadline.saturating_duration_since(Instant::now()) * 9 / 10);
+        }
+        // The queue of standard output ended with its last producer, the last worker.
+        self.sinks.end(deadline, &mut abandoned);
+        (self.telemetry, abandoned)
+    }
+}
+
+impl Stage {
+    fn end(self, deadline: Instant, abandoned: &mut Vec<String>) {
+        drop(self.shutdown);
+        for thread in self.threads {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Err(thread) = thread.join_timeout(left) {
+                abandoned.push(thread.name().to_owned());
+            }
+        }
+    }
+}
+
+/// Makes a pipeline, downstream first.
+struct Builder<'a> {
+    parts: &'a Parts,
+    threads: &'a Threads,
+    board: Arc<Board>,
+    topics: Topics,
+    telemetry: Telemetry,
+    mailboxes: Vec<Waiting>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(parts: &'a Parts, threads: &'a Threads, waker: Waker) -> Self {
+        let config = &parts.config;
+        let sinks = config.publish.stdout.then_some("stdout").into_iter();
+        let sinks = sinks.chain(config.publish.mqtt.is_some().then_some("mqtt"));
+        let prefix = config.publish.mqtt.as_ref().map_or("gantry", |mqtt| &mqtt.prefix);
+        let connecting = |camera: &Camera| Cell::new(camera.source.id.as_str(), CameraState::Connecting);
+        let board = Board {
+            cameras: config.cameras.iter().map(connecting).collect(),
+            devices: used_devices(config)
+                .map(|index| Cell::new(&config.devices[index].id, DeviceState::Opening))
+                .collect(),
+            sinks: sinks.map(|sink| Cell::new(sink, None)).collect(),
+            panics: Cell::new("panics", Vec::new()),
+            waker,
+        };
+        let topics = Topics::new(prefix, &config.node);
+        let telemetry = Telemetry::default();
+        Self { parts, threads, board: Arc::new(board), topics, telemetry, mailboxes: Vec::new() }
+    }
+
+    fn build(mut self) -> Result<Pipeline, PipelineError> {
+        let (sinks, outbox, mqtt) = self.sinks()?;
+        let (sources, workers) = self.devices_and_cameras(&outbox)?;
+        let Self { telemetry, board, mailboxes, .. } = self;
+        Ok(Pipeline { telemetry, board, mqtt, mailboxes, sources, workers, sinks })
+    }
+
+    fn sinks(&mut self) -> Result<(Stage, Outbox, Option<MqttHandle>), PipelineError> {
+        let publish = &self.parts.config.publish;
+        let (mut threads, mut queues, mut handle) = (Vec::new(), Vec::new(), None);
+        if publish.stdout {
+            let inbox = self.sink("stdout", STDOUT_QUEUE, &mut queues);
+            threads.push(self.stdout(inbox)?);
+        }
+        if let Some(config) = &publish.mqtt {
+            let inbox = self.sink("mqtt", config.queue, &mut queues);
+            let (mqtt, control) = mqtt::control();
+            threads.push(self.io(config.clone(), inbox, control)?);
+            handle = Some(mqtt);
+        }
+        // Sinks end when everything has been put into their queues, not at a signal.
+        Ok((Stage { threads, shutdown: None }, Outbox::new(queues), handle))
+    }
+
+    fn sink(&mut self, name: &str, capacity: usize, queues: &mut Vec<SinkQueue>) -> SinkInbox {
+        let telemetry = Arc::new(SinkTelemetry::new(name));
+        let (queue, inbox) = sink_queue(bounded(capacity), Arc::clone(&telemetry));
+        self.telemetry.sinks.push(telemetry);
+        queues.push(queue);
+        inbox
+    }
+
+    fn stdout(&self, inbox: SinkInbox) -> Result<Thread, PipelineError> {
+        let board = Arc::clone(&self.board);
+        let index = self.telemetry.sinks.len() - 1;
+        self.spawn("out/stdout", ThreadKind::Output, IO_LIMIT, move |heartbeat| {
+            let end = jsonl::run(&inbox, std::io::stdout(), &heartbeat);
+            board.sinks[index].set(Some(end));
+            board.waker.wake();
+        })
+    }
+
+    fn io(
+        &self,
+        config: MqttConfig,
+        inbox: SinkInbox,
+        control: MqttControl,
+    ) -> Result<Thread, PipelineError> {
+        let (board, index) = (Arc::clone(&self.board), self.telemetry.sinks.len() - 1);
+        let (identity, topics) = (Arc::clone(&self.parts.identity), self.topics.clone());
+        self.spawn("io", ThreadKind::Io, IO_LIMIT, move |heartbeat| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .max_blocking_threads(1)
+                .thread_name("io/dns")
+                .build()
+                .expect("a runtime of the current thread needs nothing that could be missing");
+            let end = runtime.block_on(async {
+                let beat = async {
+                    let mut tick = tokio::time::interval(Duration::from_secs(1));
+                    loop {
+                        tick.tick().await;
+                        heartbeat.beat();
+                    }
+                };
+                tokio::select! {
+                    end = mqtt::run(&config, &identity, &topics, &inbox, &control) => end,
+                    () = beat => unreachable!("the beat has no end"),
+                }
+            });
+            // A name that is being resolved must not hold up the end.
+            runtime.shutdown_background();
+            board.sinks[index].set(Some(end));
+            board.waker.wake();
+        })
+    }
+
+    fn devices_and_cameras(&mut self, outbox: &Outbox) -> Result<(Stage, Stage), PipelineError> {
+        let config = &self.parts.config;
+        let (source_end, source_token) = shutdown();
+        let (worker_end, worker_token) = shutdown();
+        let mut lanes: BTreeMap<usize, BTreeMap<&str, Vec<Route>>> = BTreeMap::new();
+        let mut wakers = BTreeMap::new();
+        for device in used_devices(config) {
+            wakers.insert(device, waker());
+        }
+        let mut intakes = Vec::new();
+        for (index, camera) in config.cameras.iter().enumerate() {
+            let outlet = self.routes(camera, &wakers, &mut lanes, &source_token);
+            intakes.push(self.intake(index, camera, outlet));
+        }
+        let mut workers = Stage { threads: Vec::new(), shutdown: Some(worker_end) };
+        for (cell, (device, models)) in lanes.into_iter().enumerate() {
+            let woken = wakers.remove(&device).expect("every used device has a waker").1;
+            workers.threads.push(self.worker(cell, device, models, (woken, worker_token.clone()), outbox)?);
+        }
+        let sources = self.cameras(intakes, &source_token)?;
+        Ok((Stage { threads: sources, shutdown: Some(source_end) }, workers))
+    }
+
+    /// One mailbox for each model of a camera; the worker's end goes to `lanes`.
+    fn routes<'c>(
+        &mut self,
+        camera: &'c Camera,
+        wakers: &BTreeMap<usize, (Waker, crossbeam_channel::Receiver<()>)>,
+        lanes: &mut BTreeMap<usize, BTreeMap<&'c str, Vec<Route>>>,
+        shutdown: &Shutdown,
+    ) -> Outlet {
+        let id = &camera.source.id;
+        let lossless = camera.source.address.is_lossless();
+        let topic = Arc::new(TopicSequence::new(self.topics.detections(id)));
+        let mut routes = Vec::new();
+        for detect in &camera.detect {
+            let model = &self.parts.models[&detect.model];
+            let device = device_of(&self.parts.config, &detect.devices);
+            let telemetry = Arc::new(RouteTelemetry::new(id.as_str(), &model.name));
+            self.telemetry.routes.push(Arc::clone(&telemetry));
+            let mailbox = Arc::new(Mailbox::new());
+            self.mailboxes.push((Arc::clone(&mailbox), Arc::clone(&telemetry)));
+            lanes.entry(device).or_default().entry(&detect.model).or_default().push(Route {
+                mailbox: Arc::clone(&mailbox),
+                telemetry: Arc::clone(&telemetry),
+                deadline: detect.deadline,
+                score_min: detect.score_min.unwrap_or(model.score_min),
+                when_full: if lossless { WhenFull::Wait } else { WhenFull::DropOldest },
+                topic: Arc::clone(&topic),
+            });
+            let waker = wakers[&device].0.clone();
+            routes.push(OutletRoute { mailbox, waker, telemetry, pace: detect.rate_max.map(Pace::new) });
+        }
+        let telemetry = Arc::new(CameraTelemetry::new(id.as_str()));
+        self.telemetry.cameras.push(Arc::clone(&telemetry));
+        let delivery = if lossless { Delivery::Lossless } else { Delivery::NewestWins };
+        Outlet::new(routes, delivery, telemetry, shutdown.clone())
+    }
+
+    fn intake(&self, index: usize, camera: &Camera, outlet: Outlet) -> Arc<Intake> {
+        let board = Arc::clone(&self.board);
+        let report = move |state: CameraState| {
+            // Another reason is told, and leaves since when the camera is away.
+            board.cameras[index].update(|(current, since)| {
+                if current.name() != state.name() {
+                    *since = Instant::now();
+                }
+                *current = state;
+            });
+            board.waker.wake();
+        };
+        Arc::new(Intake::new(camera.source.id.clone(), outlet, Box::new(report)))
+    }
+
+    fn worker(
+        &mut self,
+        cell: usize,
+        device: usize,
+        models: BTreeMap<&str, Vec<Route>>,
+        (woken, shutdown): (crossbeam_channel::Receiver<()>, Shutdown),
+        outbox: &Outbox,
+    ) -> Result<Thread, PipelineError> {
+        let config = &self.parts.config;
+        let device = config.devices[device].clone();
+        let telemetry = Arc::new(DeviceTelemetry::new(&device.id));
+        self.telemetry.devices.push(Arc::clone(&telemetry));
+        let shared = Shared {
+            identity: Arc::clone(&self.parts.identity),
+            outbox: outbox.clone(),
+            publish: config.publish.detections,
+            telemetry,
+            tap: self.parts.tap.clone(),
+        };
+        let lane = |(name, routes): (&str, Vec<Route>)| LaneConfig {
+            model: Arc::clone(&self.parts.models[name]),
+            routes,
+        };
+        let board = Arc::clone(&self.board);
+        let name = format!("dev/{}", device.id);
+        let worker = WorkerConfig {
+            device,
+            lanes: models.into_iter().map(lane).collect(),
+            batching: config.batching.clone(),
+            woken,
+            shared: Arc::new(shared),
+            report: Box::new(move |state| {
+                board.devices[cell].set(state);
+                board.waker.wake();
+            }),
+        };
+        self.spawn(&name, ThreadKind::Device, WORKER_LIMIT, move |heartbeat| {
+            worker::run(worker, &shutdown, &heartbeat);
+        })
+    }
+
+    fn cameras(&self, intakes: Vec<Arc<Intake>>, shutdown: &Shutdown) -> Result<Vec<Thread>, PipelineError> {
+        let mut cameras = Vec::new();
+        for (camera, intake) in self.parts.config.cameras.iter().zip(intakes) {
+            let config = camera.source.clone();
+            let source = source::open(&config)
+                .map_err(|source| PipelineError::Source { camera: config.id.to_string(), source })?;
+            cameras.push(OpenCamera { config, source, intake });
+        }
+        let spawn = |name: &str, cameras: Vec<OpenCamera>| {
+            let (shutdown, routes) = (shutdown.clone(), self.telemetry.routes.clone());
+            self.spawn(name, ThreadKind::Source, SOURCE_LIMIT, move |heartbeat| {
+                run_in_turn(cameras, &routes, &shutdown, &heartbeat);
+            })
+        };
+        match self.parts.order {
+            CameraOrder::Together => cameras
+                .into_iter()
+                .map(|camera| spawn(&format!("src/{}", camera.config.id), vec![camera]))
+                .collect(),
+            CameraOrder::InTurn => Ok(vec![spawn("src", cameras)?]),
+        }
+    }
+
+    fn spawn(
+        &self,
+        name: &str,
+        kind: ThreadKind,
+        limit: Duration,
+        body: impl FnOnce(Heartbeat) + Send + 'static,
+    ) -> Result<Thread, PipelineError> {
+        let (board, thread) = (Arc::clone(&self.board), name.to_owned());
+        let ended = move |end| {
+            if let ThreadEnd::Panicked(message) = end {
+                board.panics.update(|(panics, _)| panics.push((thread, message)));
+                board.waker.wake();
+            }
+        };
+        let spec = ThreadSpec { name: name.to_owned(), kind, limit };
+        self.threads
+            .spawn(spec, body, ended)
+            .map_err(|source| PipelineError::Thread { thread: name.to_owned(), source })
+    }
+}
+
+/// A camera with what reads it and where its frames go.
+struct OpenCamera {
+    config: CameraConfig,
+    source: Box<dyn Source>,
+    intake: Arc<Intake>,
+}
+
+/// Runs cameras one after the other, each until nothing of it is on its way any more.
+fn run_in_turn(
+    cameras: Vec<OpenCamera>,
+    routes: &[Arc<RouteTelemetry>],
+    shutdown: &Shutdown,
+    heartbeat: &Heartbeat,
+) {
+    let mut left = cameras.len();
+    for OpenCamera { config, mut source, intake } in cameras {
+        source::run(&config, source.as_mut(), &intake, shutdown, heartbeat);
+        left -= 1;
+        heartbeat.idle();
+        let mine: Vec<_> = routes.iter().filter(|route| route.camera == config.id.as_str()).collect();
+        while left > 0 && mine.iter().any(|route| route.in_flight() > 0) {
+            if shutdown.wait(IN_TURN_POLL) {
+                return;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Indices of the devices that some camera uses, in the order of the config.
+fn used_devices(config: &Config) -> impl Iterator<Item = usize> {
+    let used = |index: &usize| {
+        let mut detects = config.cameras.iter().flat_map(|camera| &camera.detect);
+        detects.any(|detect| device_of(config, &detect.devices) == *index)
+    };
+    (0..config.devices.len()).filter(used)
+}
+
+/// The device that runs a camera's model, by its index: the first of its `devices`, or the first of the config.
+#[must_use]
+pub fn device_of(config: &Config, devices: &[String]) -> usize {
+    let Some(first) = devices.first() else { return 0 };
+    let position = config.devices.iter().position(|device| device.id == *first);
+    position.expect("the config's check refuses a device that does not exist")
+}

@@ -1,0 +1,169 @@
+//! The camera simulator `tests/rig/rtspcam.py` as a value: it starts on a free port and is gone when dropped.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+
+/// The system's Python, the one that has `gi`.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A running RTSP server with one or more simulated cameras.
+#[derive(Debug)]
+pub(crate) struct RtspServer {
+    child: Child,
+    control: PathBuf,
+    port: u16,
+    _scratch: TempDir,
+}
+
+impl RtspServer {
+    /// Starts the simulator with these arguments (see `rtspcam.py --help`).
+    ///
+    /// # Errors
+    /// The reason to skip the test, when what the simulator needs is not installed.
+    pub(crate) fn start(arguments: &[&str]) -> Result<Self, String> {
+        Self::start_on(0, arguments)
+    }
+
+    /// The same on this port; 0 for a free one.
+    ///
+    /// # Errors
+    /// The reason to skip the test, when what the simulator needs is not installed.
+    pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Result<Self, String> {
+        needs_gst_rtsp_server()?;
+        let scratch = TempDir::new().unwrap();
+        let control = scratch.path().join("control");
+        let mut child = Command::new(PYTHON)
+            .arg(manifest_dir().join("tests/rig/rtspcam.py"))
+            .args(["--port", &port.to_string(), "--control"])
+            .arg(&control)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let first = lines.next().expect("the simulator says that it is ready");
+        let authority = first.strip_prefix("ready rtsp://").and_then(|rest| rest.split('/').next()).unwrap();
+        let port = authority.rsplit(':').next().unwrap().parse().unwrap();
+        assert!(lines.any(|line| line == "ready"), "the simulator ended before it was ready");
+        Ok(Self { child, control, port, _scratch: scratch })
+    }
+
+    /// The port that it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The address of a camera.
+    pub(crate) fn url(&self, path: &str) -> url::Url {
+        format!("rtsp://127.0.0.1:{}{path}", self.port).parse().unwrap()
+    }
+
+    /// Sends a control line and returns its answer.
+    pub(crate) fn tell(&self, line: &str) -> String {
+        let mut socket = UnixStream::connect(&self.control).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        writeln!(socket, "{line}").unwrap();
+        let mut answer = String::new();
+        BufReader::new(socket).read_line(&mut answer).unwrap();
+        assert!(!answer.starts_with("error"), "{line}: {answer}");
+        answer.trim().to_owned()
+    }
+
+    /// How many pictures a camera has put into RTP, for all its clients together.
+    pub(crate) fn frames_sent(&self, path: &str) -> u64 {
+        let stats: serde_json::Value = serde_json::from_str(&self.tell("stats")).unwrap();
+        stats[path]["frames_sent"].as_u64().unwrap()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for RtspServer {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// What a stamp says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// The camera's frame number.
+    pub number: u32,
+    /// The low 32 bits of the wall clock in milliseconds when the picture was made.
+    pub ms: u32,
+}
+
+impl Stamp {
+    /// Reads the stamp of `readstamp.py` from a luma plane; none where there is no valid one.
+    pub(crate) fn read(luma: &[u8], stride: usize, width: usize) -> Option<Self> {
+        let edge = (width / 32).min(16);
+        let bit = |row: usize, column: usize| {
+            // The middle of the block: its rims are blurred by the encoder.
+            let (from, to) = (edge / 4, edge - edge / 4);
+            let values = (from..to).flat_map(|y| (from..to).map(move |x| (x, y)));
+            let sum: u32 =
+                values.map(|(x, y)| u32::from(luma[(row * edge + y) * stride + column * edge + x])).sum();
+            u32::from(sum > 125 * u32::try_from((to - from).pow(2)).unwrap())
+        };
+        let word = |row| (0..32).fold(0, |word, column| word << 1 | bit(row, column));
+        let (top, ms): (u32, u32) = (word(0), word(1));
+        let number = top >> 8;
+        let bytes = [&number.to_be_bytes()[1..], &ms.to_be_bytes()].concat();
+        let crc = bytes.iter().fold(0x5a_u8, |crc, byte| {
+            (0..8).fold(crc ^ byte, |crc, _| if crc & 0x80 == 0 { crc << 1 } else { crc << 1 ^ 0x07 })
+        });
+        (top & 0xff == u32::from(crc)).then_some(Self { number, ms })
+    }
+
+    /// Milliseconds since the picture was made.
+    pub(crate) fn age_ms(self) -> i32 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+        let low = u32::try_from(now & u128::from(u32::MAX)).unwrap();
+        low.wrapping_sub(self.ms).cast_signed()
+    }
+}
+
+/// The package's directory.
+pub(crate) fn manifest_dir() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of `tests/data`.
+pub(crate) fn data(name: &str) -> PathBuf {
+    manifest_dir().join("tests/data").join(name)
+}
+
+/// Says that a test is skipped, and why.
+#[expect(clippy::print_stderr, reason = "whoever runs the tests reads it there")]
+pub(crate) fn skip(test: &str, reason: &str) {
+    eprintln!("SKIP {test}: {reason}");
+}
+
+/// Whether a program can be run, for tests that make their own material.
+pub(crate) fn has_program(name: &str) -> bool {
+    let quiet = Command::new(name).arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet.is_ok()
+}
+
+fn needs_gst_rtsp_server() -> Result<(), String> {
+    let import = "import gi, numpy; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer";
+    let outcome = Command::new(PYTHON).args(["-c", import]).output();
+    match outcome {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(_) => {
+            Err("apt packages python3-gi, python3-numpy and gir1.2-gst-rtsp-server-1.0 are needed".to_owned())
+        }
+        Err(error) => Err(format!("{PYTHON} cannot be run: {error}")),
+    }
+}

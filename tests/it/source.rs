@@ -1,0 +1,179 @@
+//! Cameras: real servers, real files, real faults. Here is a camera as the tests see it; the tests are by kind of source.
+
+#[cfg(feature = "gstreamer")]
+mod files;
+#[cfg(feature = "gstreamer")]
+mod rtsp;
+mod synthetic;
+#[cfg(feature = "gstreamer")]
+mod usb;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use gantry::frame::mailbox::{Mailbox, waker};
+use gantry::frame::outlet::{Delivery, Outlet, Route};
+use gantry::frame::{CameraId, Frame};
+use gantry::source::state::CameraState;
+use gantry::source::{self, Address, CameraConfig, Intake};
+use gantry::telemetry::{CameraTelemetry, DropReason, RouteTelemetry};
+use gantry::threads::{ShutdownSource, Thread, ThreadKind, ThreadSpec, Threads, shutdown};
+
+/// Long enough for a loaded machine; nothing waits for it when all is well.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A camera that runs under `source::run`, and the one model that looks at it: the test itself.
+struct Camera {
+    mailbox: Arc<Mailbox<Arc<Frame>>>,
+    woken: Receiver<()>,
+    states: Arc<(Mutex<Vec<CameraState>>, Condvar)>,
+    telemetry: Arc<CameraTelemetry>,
+    route: Arc<RouteTelemetry>,
+    shutdown: Option<ShutdownSource>,
+    thread: Option<Thread>,
+}
+
+impl Camera {
+    fn start(config: CameraConfig) -> Self {
+        let (waker, woken) = waker();
+        let mailbox = Arc::new(Mailbox::new());
+        let telemetry = Arc::new(CameraTelemetry::new(config.id.as_str()));
+        let route = Arc::new(RouteTelemetry::new(config.id.as_str(), "the test"));
+        let (source_of_shutdown, token) = shutdown();
+        let states = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let delivery = if config.address.is_lossless() { Delivery::Lossless } else { Delivery::NewestWins };
+        let routes = vec![Route {
+            mailbox: Arc::clone(&mailbox),
+            waker: waker.clone(),
+            telemetry: Arc::clone(&route),
+            pace: None,
+        }];
+        let outlet = Outlet::new(routes, delivery, Arc::clone(&telemetry), token.clone());
+        let told = Arc::clone(&states);
+        let report = move |state| {
+            told.0.lock().unwrap().push(state);
+            told.1.notify_all();
+            waker.wake();
+        };
+        let intake = Arc::new(Intake::new(config.id.clone(), outlet, Box::new(report)));
+        let spec = ThreadSpec {
+            name: format!("src/{}", config.id),
+            kind: ThreadKind::Source,
+            limit: Duration::from_secs(2),
+        };
+        let body = move |heartbeat| {
+            let mut source = source::open(&config).unwrap();
+            source::run(&config, source.as_mut(), &intake, &token, &heartbeat);
+        };
+        let thread = Threads::new().spawn(spec, body, |_| {}).unwrap();
+        Self {
+            mailbox,
+            woken,
+            states,
+            telemetry,
+            route,
+            shutdown: Some(source_of_shutdown),
+            thread: Some(thread),
+        }
+    }
+
+    /// The next frame; none when the camera has ended or failed for good, or nothing comes.
+    fn next(&self) -> Option<Arc<Frame>> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let is_final = self.states.0.lock().unwrap().last().is_some_and(CameraState::is_final);
+            if let Some(frame) = self.mailbox.take() {
+                return Some(frame);
+            }
+            if is_final {
+                return None;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if self.woken.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+                return None;
+            }
+        }
+    }
+
+    fn frames(&self, count: usize) -> Vec<Arc<Frame>> {
+        let frames: Vec<_> = std::iter::from_fn(|| self.next()).take(count).collect();
+        assert_eq!(frames.len(), count, "{:?}", self.states());
+        frames
+    }
+
+    fn states(&self) -> Vec<CameraState> {
+        self.states.0.lock().unwrap().clone()
+    }
+
+    /// Waits for the first state that `pick` picks.
+    fn wait_for<T>(&self, mut pick: impl FnMut(&CameraState) -> Option<T>) -> T {
+        let (states, changed) = &*self.states;
+        let mut seen = states.lock().unwrap();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = seen.iter().find_map(&mut pick) {
+                return found;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "it did not come to that: {seen:?}");
+            seen = changed.wait_timeout(seen, left).unwrap().0;
+        }
+    }
+
+    /// The reason of the first failure.
+    fn failure(&self) -> String {
+        self.wait_for(|state| state.reason().map(str::to_owned))
+    }
+
+    /// Ends it, as the daemon does; it must end in time.
+    fn stop(&mut self) {
+        drop(self.shutdown.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join_timeout(Duration::from_secs(10)).expect("the source ends when the daemon does");
+        }
+    }
+}
+
+impl Drop for Camera {
+    fn drop(&mut self) {
+        drop(self.shutdown.take());
+    }
+}
+
+fn camera(address: Address) -> CameraConfig {
+    CameraConfig::new(CameraId::new("press-1"), address)
+}
+
+fn file(path: impl Into<PathBuf>) -> Camera {
+    Camera::start(camera(Address::File(path.into())))
+}
+
+fn scratch(name: &str, content: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::File::create(&path).unwrap().write_all(content).unwrap();
+    (folder, path)
+}
+
+/// Every frame of a lossless camera, checked for order, with what `look` makes of each.
+fn all_frames<T>(camera: &mut Camera, mut look: impl FnMut(&Frame) -> T) -> Vec<T> {
+    let (mut seen, mut last) = (Vec::new(), None);
+    while let Some(frame) = camera.next() {
+        assert_eq!(frame.id, seen.len() as u64 + 1, "frame numbers have no gap");
+        assert!(frame.times.received <= frame.times.ready);
+        let pts = frame.times.pts;
+        assert!(last.is_none() || pts > last, "{pts:?} after {last:?}");
+        last = pts;
+        seen.push(look(&frame));
+    }
+    assert_eq!(camera.states().last(), Some(&CameraState::Ended), "{:?}", camera.states());
+    assert_eq!(camera.route.offered.get(), seen.len() as u64);
+    for reason in DropReason::ALL {
+        assert_eq!(camera.route.drops(reason), 0, "{reason:?}");
+    }
+    camera.stop();
+    seen
+}

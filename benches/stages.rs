@@ -1,0 +1,206 @@
+//! Each stage by itself. A figure is to be read beside the yardstick of its group, taken in the same run: copying the same
+//! bytes for the passes over memory.
+//!
+//! `cargo bench --bench stages`, or `-- --quick` for a first look, or `-- decode` for one group.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use gantry::backend::tensor::{ElementType, Elements, ElementsMut, Shape, TensorSpec, TensorView};
+use gantry::frame::clock::{CaptureClock, Captured};
+use gantry::frame::mailbox::Mailbox;
+use gantry::frame::{CameraId, ColorMatrix, ColorRange, Frame, FrameTimes, Geometry, Memory, PixelFormat};
+use gantry::postprocess::bbox::BBox;
+use gantry::postprocess::nms::{Candidate, Nms};
+use gantry::postprocess::{Detection, Family, OutputSpec, Suppression};
+use gantry::preprocess::host::Preprocessor;
+use gantry::preprocess::letterbox::Letterbox;
+use gantry::preprocess::{Align, ColorOrder, InputSpec, Layout, Resize};
+
+fn input(size: u32, element_type: ElementType, layout: Layout) -> InputSpec {
+    InputSpec {
+        width: size,
+        height: size,
+        element_type,
+        layout,
+        color: ColorOrder::Rgb,
+        mean: [0.0; 3],
+        std: if element_type == ElementType::F32 { [255.0; 3] } else { [1.0; 3] },
+        resize: Resize::Letterbox,
+        pad: 114,
+        align: Align::Center,
+    }
+}
+
+/// A picture of noise.
+fn frame(format: PixelFormat, width: u32, height: u32) -> Frame {
+    let geometry = Geometry::packed(format, width, height, ColorMatrix::Bt709, ColorRange::Limited);
+    let mut random = fastrand::Rng::with_seed(1);
+    let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(geometry.len()).collect();
+    let now = Instant::now();
+    let captured = Captured { clock: CaptureClock::Test, at: now };
+    let times = FrameTimes { pts: Some(Duration::ZERO), captured, received: now, ready: now };
+    Frame::new(CameraId::new("bench"), 1, times, geometry, Memory::Lent(Box::new(bytes)))
+        .expect("the picture was made to fit its memory")
+}
+
+fn preprocess(criterion: &mut Criterion) {
+    let pictures = [(PixelFormat::Nv12, 640, 480), (PixelFormat::Nv12, 1920, 1080)];
+    for (format, width, height) in pictures {
+        let frame = frame(format, width, height);
+        for size in [256, 640] {
+            let spec = input(size, ElementType::F32, Layout::Nchw);
+            write_beside_copy(criterion, &frame, &spec);
+        }
+    }
+    for format in [PixelFormat::I420, PixelFormat::Yuy2, PixelFormat::Gray8, PixelFormat::Bgra] {
+        write_beside_copy(criterion, &frame(format, 640, 480), &input(256, ElementType::F32, Layout::Nchw));
+    }
+    let frame = frame(PixelFormat::Nv12, 640, 480);
+    write_beside_copy(criterion, &frame, &input(256, ElementType::F32, Layout::Nhwc));
+    write_beside_copy(criterion, &frame, &input(256, ElementType::U8, Layout::Nhwc));
+}
+
+/// The pass, and as the yardstick a copy of as many bytes as the picture and the tensor have.
+fn write_beside_copy(criterion: &mut Criterion, frame: &Frame, spec: &InputSpec) {
+    let Geometry { format, width, height, .. } = frame.geometry();
+    let elements = 3 * (spec.width * spec.height) as usize;
+    let (kind, bytes) = match spec.element_type {
+        ElementType::F32 => ("f32", elements * 4),
+        ElementType::U8 => ("u8", elements),
+    };
+    let title = format!(
+        "preprocess {} {width}x{height} to {}x{} {kind} {:?}",
+        format.name(),
+        spec.width,
+        spec.height,
+        spec.layout
+    );
+    let mut group = criterion.benchmark_group(title);
+    group.throughput(Throughput::Bytes((frame.geometry().len() + bytes) as u64));
+    let mut preprocessor = Preprocessor::new(spec.clone());
+    let (mut floats, mut octets) = (vec![0.0; elements], vec![0; elements]);
+    group.bench_function("pass", |bencher| {
+        bencher.iter(|| {
+            let slot = match spec.element_type {
+                ElementType::F32 => ElementsMut::F32(black_box(&mut floats)),
+                ElementType::U8 => ElementsMut::U8(black_box(&mut octets)),
+            };
+            preprocessor.write(black_box(frame), slot)
+        });
+    });
+    let from = vec![1_u8; frame.geometry().len() + bytes];
+    let mut to = vec![0_u8; from.len()];
+    group.bench_function("copy of the same bytes", |bencher| {
+        bencher.iter(|| black_box(&mut to).copy_from_slice(black_box(&from)));
+    });
+    group.finish();
+}
+
+/// A frame's output of `anchors` boxes that do not overlap much, `found` of which have a high score in one class.
+fn output(family: Family, classes: usize, anchors: usize, found: usize, turned: bool) -> Vec<f32> {
+    let mut random = fastrand::Rng::with_seed(2);
+    let objectness = usize::from(family == Family::YoloV5);
+    let channels = 4 + objectness + classes;
+    let mut table = vec![0.0; channels * anchors];
+    for anchor in 0..anchors {
+        let strong = anchor * found / anchors != (anchor + 1) * found / anchors;
+        let class = random.usize(..classes);
+        for channel in 0..channels {
+            let value = match channel {
+                0 | 1 => random.f32() * 640.0,
+                2 | 3 => 8.0 + random.f32() * 40.0,
+                4 if objectness == 1 => {
+                    if strong {
+                        0.9
+                    } else {
+                        0.01
+                    }
+                }
+                _ if strong && channel == 4 + objectness + class => 0.5 + random.f32() / 2.0,
+                _ => random.f32() * 0.1,
+            };
+            table[if turned { anchor * channels + channel } else { channel * anchors + anchor }] = value;
+        }
+    }
+    table
+}
+
+fn decode(criterion: &mut Criterion) {
+    let back = Letterbox::new(1920, 1080, &input(640, ElementType::F32, Layout::Nchw));
+    let mut group = criterion.benchmark_group("decode");
+    for (family, anchors, turned) in
+        [(Family::YoloV8, 8400, false), (Family::YoloV8, 8400, true), (Family::YoloV5, 25_200, true)]
+    {
+        let channels = if family == Family::YoloV5 { 85 } else { 84 };
+        let shape = if turned { [1, anchors, channels] } else { [1, channels, anchors] };
+        let dims = shape.map(|size| i64::try_from(size).expect("a size is small"));
+        let tensor = TensorSpec {
+            name: "output0".to_owned(),
+            element_type: ElementType::F32,
+            shape: Shape::new(&dims),
+        };
+        let spec = OutputSpec { family, tensor, classes: 80, iou: 0.45, suppression: Suppression::PerClass };
+        for found in [20, 1000, anchors] {
+            let table = output(family, 80, anchors, found, turned);
+            let mut decoder = spec.decoder().expect("the shape was made to fit");
+            let mut into = Vec::with_capacity(anchors);
+            group.throughput(Throughput::Bytes((table.len() * 4) as u64));
+            let title = format!("{} {dims:?}, {found} candidates", family.name());
+            group.bench_function(title, |bencher| {
+                bencher.iter(|| {
+                    into.clear();
+                    let elements = Elements::F32(black_box(&table));
+                    decoder.decode(&TensorView { shape: &shape, elements }, 0, &back, 0.25, &mut into)
+                });
+            });
+        }
+    }
+    let (from, mut to) = (vec![1.0_f32; 84 * 8400], vec![0.0_f32; 84 * 8400]);
+    group.throughput(Throughput::Bytes(84 * 8400 * 4));
+    group.bench_function("copy of [1, 84, 8400]", |bencher| {
+        bencher.iter(|| black_box(&mut to).copy_from_slice(black_box(&from)));
+    });
+    group.finish();
+}
+
+fn suppress(criterion: &mut Criterion) {
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut candidate = |index, spread: f32| {
+        let (x, y) = (random.f32() * spread, random.f32() * spread);
+        let bbox = BBox { x, y, w: 20.0 + random.f32() * 60.0, h: 20.0 + random.f32() * 60.0 };
+        Candidate { detection: Detection { class_id: random.u32(..4), score: random.f32(), bbox }, index }
+    };
+    let mut group = criterion.benchmark_group("suppress");
+    for (title, count, spread) in [
+        ("1000 in clusters", 1000, 200.0),
+        ("1000 spread out", 1000, 4000.0),
+        ("10000 spread out", 10_000, 20_000.0),
+    ] {
+        let candidates: Vec<Candidate> = (0..count).map(|index| candidate(index, spread)).collect();
+        for suppression in [Suppression::PerClass, Suppression::Agnostic] {
+            let mut nms = Nms::new(0.45, suppression);
+            group.bench_function(format!("{title}, {suppression:?}"), |bencher| {
+                let fresh = || candidates.clone();
+                bencher.iter_batched_ref(fresh, |candidates| nms.suppress(candidates), BatchSize::LargeInput);
+            });
+        }
+    }
+    group.finish();
+}
+
+fn mailbox(criterion: &mut Criterion) {
+    let frame = Arc::new(frame(PixelFormat::Gray8, 64, 64));
+    let mailbox = Mailbox::new();
+    criterion.bench_function("mailbox put and take", |bencher| {
+        bencher.iter(|| {
+            drop(black_box(mailbox.put(Arc::clone(&frame))));
+            mailbox.take()
+        });
+    });
+}
+
+criterion_group!(stages, preprocess, decode, suppress, mailbox);
+criterion_main!(stages);

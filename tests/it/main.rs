@@ -28,3 +28,4 @@ mod sinks;
 mod source;
 #[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "some helpers are for streams"))]
 mod support;
+mod systemd;

@@ -25,6 +25,7 @@
 //! | [`daemon`] | the process's life: load, build, run, drain |
 //! | [`cli`] | the command line |
 //! | [`yaml`] | a leaf: a YAML file as a tree with places, and its mistakes; for config and manifests |
+//! | [`memory`] | a leaf: memory that is made, touched and locked before a frame needs it |
 //! | [`threads`], [`telemetry`], [`secret`] | leaves that every room may import |
 //!
 //! # Invariants
@@ -43,6 +44,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod frame;
+pub mod memory;
 pub mod model;
 pub mod pipeline;
 pub mod postprocess;

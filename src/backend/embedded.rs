@@ -98,8 +98,6 @@ struct EmbeddedSession {
     layout: Layout,
     /// Frames that one run of the plan takes.
     step: usize,
-    input: TensorSpec,
-    outputs: Vec<TensorSpec>,
     batches: Vec<Batch>,
 }
 
@@ -121,7 +119,7 @@ struct Output {
 impl EmbeddedSession {
     fn load(model: &ModelFile<'_>, options: LoadOptions) -> Result<Self, String> {
         let (proto, signature) = onnx::load(model.bytes)?;
-        let layout = Layout::new(&signature.input, model.input, options)?;
+        let mut layout = Layout::new(&signature.input, model.input, options)?;
         let step = layout.batch_size_fixed.unwrap_or(1);
         let plan = guarded(|| plan(&proto, &layout, step))?;
         drop(proto);
@@ -129,8 +127,8 @@ impl EmbeddedSession {
         let outputs = trial(&mut state, &layout, step, &signature.outputs)?;
         let batch = || Batch::new(&layout, step, &outputs);
         let batches = (0..layout.batches).map(|_| batch()).collect::<Result<_, String>>()?;
-        let outputs = outputs.into_iter().map(|output| output.spec).collect();
-        Ok(Self { plan, state, layout, step, input: signature.input, outputs, batches })
+        layout.outputs = outputs.into_iter().map(|output| output.spec).collect();
+        Ok(Self { plan, state, layout, step, batches })
     }
 
     fn run(&mut self, batch: usize, frames: usize) -> Result<(), String> {
@@ -166,24 +164,8 @@ impl EmbeddedSession {
 }
 
 impl Session for EmbeddedSession {
-    fn input(&self) -> &TensorSpec {
-        &self.input
-    }
-
-    fn outputs(&self) -> &[TensorSpec] {
-        &self.outputs
-    }
-
-    fn batch_size_max(&self) -> usize {
-        self.layout.batch_size_max
-    }
-
-    fn batch_size_fixed(&self) -> bool {
-        self.layout.batch_size_fixed.is_some()
-    }
-
-    fn batches(&self) -> usize {
-        self.layout.batches
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     fn is_asynchronous(&self) -> bool {
@@ -223,8 +205,6 @@ impl Session for EmbeddedSession {
 impl fmt::Debug for EmbeddedSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EmbeddedSession")
-            .field("input", &self.input)
-            .field("outputs", &self.outputs)
             .field("layout", &self.layout)
             .finish_non_exhaustive()
     }

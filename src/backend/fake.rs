@@ -92,8 +92,6 @@ struct FakeSession {
     script: FakeScript,
     clock: Rc<RefCell<Clock>>,
     layout: Layout,
-    input: TensorSpec,
-    outputs: Vec<TensorSpec>,
     /// One record for each frame of the script's output file, all of one length.
     records: Vec<Vec<f32>>,
     /// Frames submitted so far.
@@ -133,7 +131,8 @@ impl FakeSession {
         if model.outputs.is_empty() {
             return Err("its manifest declares no outputs, and a fake has no others".to_owned());
         }
-        let layout = Layout::new(input, None, options)?;
+        let mut layout = Layout::new(input, None, options)?;
+        layout.outputs = model.outputs.to_vec();
         let held = layout.batch_size_held();
         let outputs =
             || model.outputs.iter().map(|spec| Output::new(spec, held)).collect::<Result<Vec<_>, _>>();
@@ -148,8 +147,6 @@ impl FakeSession {
             script: device.script.clone(),
             clock: Rc::clone(&device.clock),
             layout,
-            input: input.clone(),
-            outputs: model.outputs.to_vec(),
             records,
             frames: 0,
             batches,
@@ -212,24 +209,8 @@ impl FakeSession {
 }
 
 impl Session for FakeSession {
-    fn input(&self) -> &TensorSpec {
-        &self.input
-    }
-
-    fn outputs(&self) -> &[TensorSpec] {
-        &self.outputs
-    }
-
-    fn batch_size_max(&self) -> usize {
-        self.layout.batch_size_max
-    }
-
-    fn batch_size_fixed(&self) -> bool {
-        self.layout.batch_size_fixed.is_some()
-    }
-
-    fn batches(&self) -> usize {
-        self.layout.batches
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     fn is_asynchronous(&self) -> bool {

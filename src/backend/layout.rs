@@ -10,21 +10,25 @@ const BATCH_BYTES_MAX: usize = 1 << 30;
 /// The longest text of a runtime that goes into an error.
 const REASON_CHARS_MAX: usize = 300;
 
-/// The settled sizes of a session's input.
+/// What was settled when a session was loaded: its tensors and their sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    /// Type of one element.
-    pub element_type: ElementType,
+pub struct Layout {
+    /// The input, as the model file declares it.
+    pub(super) input: TensorSpec,
+    /// The outputs, as the model file declares them; none before a trial run has shown their sizes.
+    pub(super) outputs: Vec<TensorSpec>,
+    /// Type of one element of the input.
+    pub(super) element_type: ElementType,
     /// Shape of one frame: the input's without its first dimension.
-    pub frame: Vec<usize>,
+    pub(super) frame: Vec<usize>,
     /// Elements of one frame.
-    pub frame_len: usize,
+    pub(super) frame_len: usize,
     /// Frames that the model runs at once, if its file fixes that.
-    pub batch_size_fixed: Option<usize>,
+    pub(super) batch_size_fixed: Option<usize>,
     /// The most frames in one batch.
-    pub batch_size_max: usize,
+    pub(super) batch_size_max: usize,
     /// Number of batch buffers.
-    pub batches: usize,
+    pub(super) batches: usize,
 }
 
 impl Layout {
@@ -63,6 +67,8 @@ impl Layout {
         };
         let frames = batch_size_fixed.unwrap_or(options.batch_size_max.max(1));
         let layout = Self {
+            input: input.clone(),
+            outputs: Vec::new(),
             element_type: input.element_type,
             frame_len: elements(&frame).unwrap_or(usize::MAX),
             frame,

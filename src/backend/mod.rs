@@ -20,6 +20,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use fake::FakeScript;
+use layout::Layout;
 use tensor::{TensorSpec, TensorView};
 
 /// The runtimes that Gantry knows.
@@ -132,20 +133,33 @@ pub trait Device: fmt::Debug {
 
 /// A model loaded on a device, with its batch buffers. It stays on the device's thread.
 pub trait Session: fmt::Debug {
+    /// What was settled when it was loaded; the methods below tell it.
+    fn layout(&self) -> &Layout;
+
     /// The input, as the model file declares it.
-    fn input(&self) -> &TensorSpec;
+    fn input(&self) -> &TensorSpec {
+        &self.layout().input
+    }
 
     /// The outputs, as the model file declares them.
-    fn outputs(&self) -> &[TensorSpec];
+    fn outputs(&self) -> &[TensorSpec] {
+        &self.layout().outputs
+    }
 
     /// The most frames in one batch; slots are `0..batch_size_max`.
-    fn batch_size_max(&self) -> usize;
+    fn batch_size_max(&self) -> usize {
+        self.layout().batch_size_max
+    }
 
     /// Whether the model runs only at exactly `batch_size_max` frames; unused slots then hold what they held before.
-    fn batch_size_fixed(&self) -> bool;
+    fn batch_size_fixed(&self) -> bool {
+        self.layout().batch_size_fixed.is_some()
+    }
 
     /// Number of batch buffers; batches are `0..batches`.
-    fn batches(&self) -> usize;
+    fn batches(&self) -> usize {
+        self.layout().batches
+    }
 
     /// Whether `submit` returns before the batch has run, so that another batch can be filled meanwhile.
     fn is_asynchronous(&self) -> bool;

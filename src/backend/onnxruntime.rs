@@ -25,7 +25,7 @@ use ort::value::{DynValue, TensorRef};
 use super::layout::{Buffer, Layout, output_spec, short};
 use super::library::{self, Library, Location, Surroundings};
 use super::onnx::{self, DeclaredOutput};
-use super::tensor::{Elements, ElementsMut, TensorSpec, TensorView};
+use super::tensor::{Elements, ElementsMut, TensorView};
 use super::{BackendError, BackendKind, Device, DeviceConfig, LoadOptions, ModelFile, Session};
 
 const LIBRARY: Library =
@@ -132,8 +132,6 @@ impl Device for OrtDevice {
 struct OrtSession {
     session: ort::session::Session,
     layout: Layout,
-    input: TensorSpec,
-    outputs: Vec<TensorSpec>,
     batches: Vec<Batch>,
 }
 
@@ -157,11 +155,10 @@ impl OrtSession {
     fn load(device: &OrtDevice, model: &ModelFile<'_>, options: LoadOptions) -> Result<Self, String> {
         let (proto, signature) = onnx::load(model.bytes)?;
         drop(proto);
-        let layout = Layout::new(&signature.input, model.input, options)?;
+        let mut layout = Layout::new(&signature.input, model.input, options)?;
         let mut session = build(device, model.bytes).map_err(|error| error.message().to_owned())?;
         // The largest batch, so that the runtime's arena grows now and not among frames.
         let held = layout.batch_size_held();
-        let mut specs = Vec::new();
         let mut batches = Vec::with_capacity(layout.batches);
         for _ in 0..layout.batches {
             let input = Buffer::zeros(&layout);
@@ -177,10 +174,10 @@ impl OrtSession {
             let spec = |(declared, output): (&DeclaredOutput, &Output)| {
                 output_spec(&declared.name, declared.shape.as_ref(), &output.ran, held, fixed)
             };
-            specs = signature.outputs.iter().zip(&outputs).map(spec).collect::<Result<_, _>>()?;
+            layout.outputs = signature.outputs.iter().zip(&outputs).map(spec).collect::<Result<_, _>>()?;
             batches.push(Batch { input, outputs });
         }
-        Ok(Self { session, layout, input: signature.input, outputs: specs, batches })
+        Ok(Self { session, layout, batches })
     }
 
     fn run(&mut self, batch: usize, frames: usize) -> Result<(), String> {
@@ -189,7 +186,7 @@ impl OrtSession {
         let mut ran = run(&mut self.session, &self.layout, input, held)?;
         for (index, (new, old)) in ran.iter_mut().zip(outputs.iter()).enumerate() {
             if new.ran.first() != Some(&held) || new.ran.get(1..) != old.ran.get(1..) {
-                let name = &self.outputs[index].name;
+                let name = &self.layout.outputs[index].name;
                 return Err(format!(
                     "its output `{name}` has the shape {:?} and had {:?} before",
                     new.ran, old.ran
@@ -203,24 +200,8 @@ impl OrtSession {
 }
 
 impl Session for OrtSession {
-    fn input(&self) -> &TensorSpec {
-        &self.input
-    }
-
-    fn outputs(&self) -> &[TensorSpec] {
-        &self.outputs
-    }
-
-    fn batch_size_max(&self) -> usize {
-        self.layout.batch_size_max
-    }
-
-    fn batch_size_fixed(&self) -> bool {
-        self.layout.batch_size_fixed.is_some()
-    }
-
-    fn batches(&self) -> usize {
-        self.layout.batches
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     fn is_asynchronous(&self) -> bool {
@@ -254,8 +235,6 @@ impl Session for OrtSession {
 impl fmt::Debug for OrtSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OrtSession")
-            .field("input", &self.input)
-            .field("outputs", &self.outputs)
             .field("layout", &self.layout)
             .finish_non_exhaustive()
     }

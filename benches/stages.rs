@@ -15,7 +15,7 @@ use gantry::frame::{CameraId, ColorMatrix, ColorRange, Frame, FrameTimes, Geomet
 use gantry::postprocess::bbox::BBox;
 use gantry::postprocess::nms::{Candidate, Nms};
 use gantry::postprocess::{Detection, Family, OutputSpec, Suppression};
-use gantry::preprocess::host::Preprocessor;
+use gantry::preprocess::host::{Held, Preprocessor};
 use gantry::preprocess::letterbox::Letterbox;
 use gantry::preprocess::{Align, ColorOrder, InputSpec, Layout, Resize};
 
@@ -81,14 +81,14 @@ fn write_beside_copy(criterion: &mut Criterion, frame: &Frame, spec: &InputSpec)
     let mut group = criterion.benchmark_group(title);
     group.throughput(Throughput::Bytes((frame.geometry().len() + bytes) as u64));
     let mut preprocessor = Preprocessor::new(spec.clone());
-    let (mut floats, mut octets) = (vec![0.0; elements], vec![0; elements]);
+    let (mut floats, mut octets, mut held) = (vec![0.0; elements], vec![0; elements], Held::default());
     group.bench_function("pass", |bencher| {
         bencher.iter(|| {
             let slot = match spec.element_type {
                 ElementType::F32 => ElementsMut::F32(black_box(&mut floats)),
                 ElementType::U8 => ElementsMut::U8(black_box(&mut octets)),
             };
-            preprocessor.write(black_box(frame), slot)
+            preprocessor.write(black_box(frame), slot, &mut held)
         });
     });
     let from = vec![1_u8; frame.geometry().len() + bytes];

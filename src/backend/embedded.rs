@@ -204,9 +204,7 @@ impl Session for EmbeddedSession {
 
 impl fmt::Debug for EmbeddedSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EmbeddedSession")
-            .field("layout", &self.layout)
-            .finish_non_exhaustive()
+        f.debug_struct("EmbeddedSession").field("layout", &self.layout).finish_non_exhaustive()
     }
 }
 

@@ -234,9 +234,7 @@ impl Session for OrtSession {
 
 impl fmt::Debug for OrtSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OrtSession")
-            .field("layout", &self.layout)
-            .finish_non_exhaustive()
+        f.debug_struct("OrtSession").field("layout", &self.layout).finish_non_exhaustive()
     }
 }
 

@@ -9,7 +9,7 @@ use image::{Rgb, RgbImage};
 use crate::backend::tensor::{ElementType, ElementsMut};
 use crate::frame::Frame;
 use crate::postprocess::bbox::BBox;
-use crate::preprocess::host::Preprocessor;
+use crate::preprocess::host::{Held, Preprocessor};
 use crate::preprocess::{Align, ColorOrder, InputSpec, Layout, PreprocessError, Resize};
 
 /// What to draw of one detection.
@@ -75,7 +75,7 @@ pub fn picture(frame: &Frame) -> Result<RgbImage, PreprocessError> {
         pad: 0,
         align: Align::TopLeft,
     };
-    Preprocessor::new(as_it_is).write(frame, ElementsMut::U8(&mut image))?;
+    Preprocessor::new(as_it_is).write(frame, ElementsMut::U8(&mut image), &mut Held::default())?;
     Ok(image)
 }
 

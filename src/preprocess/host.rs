@@ -18,8 +18,8 @@
 //! 4. **Normalise.** `(value - mean) / std` for each channel in the model's order. For an input of `u8` the result is
 //!    rounded to the nearest integer (a tie to the even one) and saturated.
 //!
-//! All around the picture lies [`InputSpec::pad`], normalised alike. It is written for every frame, since a slot may hold
-//! a picture of another shape from before.
+//! All around the picture lies [`InputSpec::pad`], normalised alike. It is written once for each slot and placement, not for
+//! each frame: [`Held`] remembers where the picture lay that the slot got last.
 //!
 //! # How
 //!
@@ -45,6 +45,14 @@ pub const GEOMETRIES_MAX: usize = 16;
 /// sizes divide, and is too small to show in a float.
 const WHOLE_PIXEL: f64 = 1e-9;
 
+/// Where the picture lies that a slot of a batch got last, so that the padding around it is not written again. Each slot
+/// has its own, which begins as [`Held::default`] whenever somebody else may have written there.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// Origin and content of its letterbox.
+    placement: Option<[(u32, u32); 2]>,
+}
+
 /// Writes pictures into a model's input. It keeps tables and scratch memory, so there is one for each session.
 #[derive(Debug)]
 pub struct Preprocessor {
@@ -68,18 +76,23 @@ impl Preprocessor {
         &self.spec
     }
 
-    /// Writes `frame` into its place in a batch, every element of it, and answers where the picture lies there.
+    /// Writes `frame` into its place in a batch, and answers where the picture lies there. `held` is the slot's own.
     ///
     /// # Errors
     /// When `slot` is not a place for one frame of this input; nothing is written then.
-    pub fn write(&mut self, frame: &Frame, slot: ElementsMut<'_>) -> Result<Letterbox, PreprocessError> {
+    pub fn write(
+        &mut self,
+        frame: &Frame,
+        slot: ElementsMut<'_>,
+        held: &mut Held,
+    ) -> Result<Letterbox, PreprocessError> {
         let wanted = 3 * self.spec.width as usize * self.spec.height as usize;
         match slot {
             ElementsMut::F32(slot) if self.spec.element_type == ElementType::F32 && slot.len() == wanted => {
-                Ok(self.write_elements(frame, slot))
+                Ok(self.write_elements(frame, slot, held))
             }
             ElementsMut::U8(slot) if self.spec.element_type == ElementType::U8 && slot.len() == wanted => {
-                Ok(self.write_elements(frame, slot))
+                Ok(self.write_elements(frame, slot, held))
             }
             other => {
                 let (got, got_type) = match &other {
@@ -92,13 +105,17 @@ impl Preprocessor {
         }
     }
 
-    fn write_elements<T: Element>(&mut self, frame: &Frame, slot: &mut [T]) -> Letterbox {
+    fn write_elements<T: Element>(&mut self, frame: &Frame, slot: &mut [T], held: &mut Held) -> Letterbox {
         let picture = Picture::new(frame);
         self.select_plan(picture.geometry);
         let plan = &self.plans[0];
         let conversion = Conversion::new(picture.geometry);
         let mut target = Target::new(&self.spec, &plan.letterbox, conversion.channels(self.spec.color), slot);
-        target.pad_above_and_below();
+        let placement = Some([plan.letterbox.origin, plan.letterbox.content]);
+        if held.placement != placement {
+            target.pad();
+            held.placement = placement;
+        }
         self.scratch.forget();
         for y in 0..plan.whole.down.len() {
             self.scratch.sample(&picture, plan, y);
@@ -454,25 +471,35 @@ impl<'a, T: Element> Target<'a, T> {
         }
     }
 
-    fn pad_above_and_below(&mut self) {
+    /// Pads all around the picture.
+    fn pad(&mut self) {
         let (width, height) = self.size;
+        let (left, right) = (self.origin.0, self.origin.0 + self.content.0);
         let (first, last) = (self.origin.1 * width, (self.origin.1 + self.content.1) * width);
         match self.layout {
             Layout::Nchw => {
                 for (plane, &pad) in self.slot.chunks_exact_mut(width * height).zip(&self.pad) {
                     plane[..first].fill(pad);
                     plane[last..].fill(pad);
+                    for row in plane[first..last].chunks_exact_mut(width) {
+                        row[..left].fill(pad);
+                        row[right..].fill(pad);
+                    }
                 }
             }
             Layout::Nhwc => {
                 let (pixels, _) = self.slot.as_chunks_mut::<3>();
                 pixels[..first].fill(self.pad);
                 pixels[last..].fill(self.pad);
+                for row in pixels[first..last].chunks_exact_mut(width) {
+                    row[..left].fill(self.pad);
+                    row[right..].fill(self.pad);
+                }
             }
         }
     }
 
-    /// Normalises and stores row `y` of the scaled picture, and pads it left and right.
+    /// Normalises and stores row `y` of the scaled picture.
     fn put(&mut self, y: usize, rows: &[&mut [f32]; 3]) {
         let (width, height) = self.size;
         let start = (self.origin.1 + y) * width;
@@ -483,8 +510,6 @@ impl<'a, T: Element> Target<'a, T> {
             Layout::Nchw => {
                 for (channel, plane) in self.slot.chunks_exact_mut(width * height).enumerate() {
                     let row = &mut plane[start..][..width];
-                    row[..left].fill(self.pad[channel]);
-                    row[right..].fill(self.pad[channel]);
                     for (element, &value) in row[left..right].iter_mut().zip(rows[channel]) {
                         *element = T::from_value((value - mean[channel]) * gain[channel]);
                     }
@@ -493,8 +518,6 @@ impl<'a, T: Element> Target<'a, T> {
             Layout::Nhwc => {
                 let (pixels, _) = self.slot.as_chunks_mut::<3>();
                 let row = &mut pixels[start..][..width];
-                row[..left].fill(self.pad);
-                row[right..].fill(self.pad);
                 let values = rows[0].iter().zip(rows[1]).zip(rows[2]);
                 for (pixel, ((&a, &b), &c)) in row[left..right].iter_mut().zip(values) {
                     *pixel = [

@@ -12,7 +12,7 @@ use crate::frame::Frame;
 use crate::frame::mailbox::Mailbox;
 use crate::model::{Model, bundle};
 use crate::postprocess::{Decoder, Detection};
-use crate::preprocess::host::Preprocessor;
+use crate::preprocess::host::{Held, Preprocessor};
 use crate::preprocess::letterbox::Letterbox;
 use crate::publish::WhenFull;
 use crate::publish::encode::{DetectionEncoder, EventTime, TopicSequence};
@@ -65,6 +65,8 @@ pub struct Lane {
     batcher: Batcher,
     /// The frames of each batch buffer, in the order of its slots.
     batches: Vec<VecDeque<Pending>>,
+    /// What the slots of each batch buffer hold.
+    held: Vec<Vec<Held>>,
     /// The batch buffer being filled.
     open: usize,
     /// Submitted batch buffers, oldest first, and when each was submitted.
@@ -126,6 +128,7 @@ impl Lane {
             turns: Turns::new(cameras),
             batcher: Batcher::new(batching, session_max, cameras),
             batches: (0..batches).map(|_| VecDeque::with_capacity(session_max)).collect(),
+            held: vec![vec![Held::default(); session_max]; batches],
             open: 0,
             in_flight: VecDeque::with_capacity(batches),
             finished: Instant::now(),
@@ -240,7 +243,8 @@ impl Lane {
             return;
         }
         let slot = self.batches[self.open].len();
-        match self.preprocessor.write(&frame, self.session.slot(self.open, slot)) {
+        let held = &mut self.held[self.open][slot];
+        match self.preprocessor.write(&frame, self.session.slot(self.open, slot), held) {
             Ok(back) => {
                 self.batcher.push(taken, deadline);
                 let written = Instant::now();

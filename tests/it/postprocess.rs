@@ -7,7 +7,7 @@ use gantry::backend::tensor::{ElementType, Elements, ElementsMut, Shape, TensorS
 use gantry::frame::{ColorMatrix, ColorRange, Geometry, PixelFormat};
 use gantry::postprocess::nms::CANDIDATES_MAX;
 use gantry::postprocess::{DecodeError, Decoder, Detection, Family, OutputSpec, Suppression, guess};
-use gantry::preprocess::host::Preprocessor;
+use gantry::preprocess::host::{Held, Preprocessor};
 use gantry::preprocess::letterbox::Letterbox;
 use gantry::preprocess::{Align, ColorOrder, InputSpec, Layout, Resize};
 use proptest::prelude::*;
@@ -268,7 +268,8 @@ fn a_box_around_what_preprocessing_drew_comes_back_to_the_picture() {
     let spec = InputSpec { pad: 0, ..input(320, 320) };
     let mut tensor = vec![0.0; 3 * 320 * 320];
     let frame = crate::preprocess::frame(geometry, bytes);
-    let back = Preprocessor::new(spec).write(&frame, ElementsMut::F32(&mut tensor)).unwrap();
+    let back =
+        Preprocessor::new(spec).write(&frame, ElementsMut::F32(&mut tensor), &mut Held::default()).unwrap();
     let white = |x: u16, y: u16| tensor[usize::from(y) * 320 + usize::from(x)] > 0.5;
     let columns: Vec<u16> = (0..320).filter(|&x| (0..320).any(|y| white(x, y))).collect();
     let rows: Vec<u16> = (0..320).filter(|&y| (0..320).any(|x| white(x, y))).collect();

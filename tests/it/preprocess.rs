@@ -7,7 +7,7 @@ use gantry::frame::clock::{CaptureClock, Captured};
 use gantry::frame::{
     CameraId, ColorMatrix, ColorRange, Frame, FrameTimes, Geometry, Memory, PixelFormat, Plane,
 };
-use gantry::preprocess::host::{GEOMETRIES_MAX, Preprocessor};
+use gantry::preprocess::host::{GEOMETRIES_MAX, Held, Preprocessor};
 use gantry::preprocess::letterbox::Letterbox;
 use gantry::preprocess::{Align, ColorOrder, InputSpec, Layout, PreprocessError, Resize};
 use proptest::prelude::*;
@@ -55,14 +55,14 @@ fn noise(base: Geometry, seed: u64, gap: usize, slack: usize, poison: u8) -> Fra
 fn run_f32(preprocessor: &mut Preprocessor, frame: &Frame) -> (Letterbox, Vec<f32>) {
     let spec = preprocessor.spec();
     let mut slot = vec![f32::NAN; 3 * (spec.width * spec.height) as usize];
-    let letterbox = preprocessor.write(frame, ElementsMut::F32(&mut slot)).unwrap();
+    let letterbox = preprocessor.write(frame, ElementsMut::F32(&mut slot), &mut Held::default()).unwrap();
     (letterbox, slot)
 }
 
 fn run_u8(preprocessor: &mut Preprocessor, frame: &Frame) -> Vec<u8> {
     let spec = preprocessor.spec();
     let mut slot = vec![0xa5; 3 * (spec.width * spec.height) as usize];
-    preprocessor.write(frame, ElementsMut::U8(&mut slot)).unwrap();
+    preprocessor.write(frame, ElementsMut::U8(&mut slot), &mut Held::default()).unwrap();
     slot
 }
 
@@ -305,17 +305,42 @@ fn an_edge_in_the_picture_comes_back_from_the_tensor_at_its_place() {
 
 #[test]
 fn a_slot_shows_nothing_of_the_picture_that_was_there_before() {
-    let mut preprocessor = Preprocessor::new(spec(48, 48));
     let geometry = |width, height| {
         Geometry::packed(PixelFormat::I420, width, height, ColorMatrix::Bt601, ColorRange::Limited)
     };
     let (wide, tall) = (noise(geometry(90, 30), 1, 0, 0, 0), noise(geometry(30, 90), 2, 0, 0, 0));
-    let (_, fresh) = run_f32(&mut preprocessor, &tall);
-    let mut slot = vec![0.0; 3 * 48 * 48];
-    for frame in [&wide, &tall] {
-        preprocessor.write(frame, ElementsMut::F32(&mut slot)).unwrap();
+    for layout in [Layout::Nchw, Layout::Nhwc] {
+        let mut preprocessor = Preprocessor::new(InputSpec { layout, ..spec(48, 48) });
+        let (mut slot, mut held) = (vec![0.0; 3 * 48 * 48], Held::default());
+        for frame in [&wide, &wide, &tall, &tall, &wide] {
+            let (_, fresh) = run_f32(&mut preprocessor, frame);
+            preprocessor.write(frame, ElementsMut::F32(&mut slot), &mut held).unwrap();
+            assert_eq!(slot, fresh);
+        }
     }
-    assert_eq!(slot, fresh);
+}
+
+#[test]
+fn padding_is_written_once_for_each_slot_and_placement() {
+    let geometry = |width, height| {
+        Geometry::packed(PixelFormat::Gray8, width, height, ColorMatrix::Bt601, ColorRange::Full)
+    };
+    let (wide, tall) = (noise(geometry(90, 30), 1, 0, 0, 0), noise(geometry(30, 90), 2, 0, 0, 0));
+    let same_place = noise(geometry(180, 60), 3, 0, 0, 0);
+    let mut preprocessor = Preprocessor::new(spec(48, 48));
+    let (mut slots, mut held) =
+        ([vec![0.0; 3 * 48 * 48], vec![0.0; 3 * 48 * 48]], [(); 2].map(|()| Held::default()));
+    // The first element is padding in both placements; what is written over it shows who writes it again.
+    let mut repads = |slot: usize, frame: &Frame| {
+        slots[slot][0] = -1.0;
+        preprocessor.write(frame, ElementsMut::F32(&mut slots[slot]), &mut held[slot]).unwrap();
+        slots[slot][0] >= 0.0
+    };
+    assert!(repads(0, &wide) && repads(1, &wide), "each slot has its own");
+    assert!(!repads(0, &wide) && !repads(0, &same_place) && !repads(1, &same_place));
+    assert!(repads(0, &tall), "another placement");
+    assert!(!repads(0, &tall) && !repads(1, &wide));
+    assert!(repads(0, &wide), "and the first one again");
 }
 
 #[test]
@@ -338,10 +363,10 @@ fn a_slot_of_another_model_is_refused_with_both_descriptions() {
     let grey = frame(geometry, vec![7; 16]);
     let mut preprocessor = Preprocessor::new(spec(8, 8));
     let mut short = vec![1.0; 191];
-    let error = preprocessor.write(&grey, ElementsMut::F32(&mut short)).unwrap_err();
+    let error = preprocessor.write(&grey, ElementsMut::F32(&mut short), &mut Held::default()).unwrap_err();
     assert_eq!(error, PreprocessError::Slot { wanted: 192, wanted_type: "f32", got: 191, got_type: "f32" });
     assert!(short.iter().all(|&value| value.to_bits() == 1.0_f32.to_bits()), "nothing was written");
-    let error = preprocessor.write(&grey, ElementsMut::U8(&mut [0; 192])).unwrap_err();
+    let error = preprocessor.write(&grey, ElementsMut::U8(&mut [0; 192]), &mut Held::default()).unwrap_err();
     assert!(error.to_string().contains("192 elements of f32"), "{error}");
     assert!(error.to_string().contains("192 of u8"), "{error}");
 }

@@ -82,13 +82,13 @@ pub fn run(config: Config, order: CameraOrder, tap: Option<Arc<dyn Tap>>) -> Res
     notifier.stopping();
     info!("stopping: {}", reason(&ended));
     let health = |telemetry: &Telemetry| {
-        encode::health(&parts.identity, Stamp::now(), started.elapsed(), &telemetry.snapshot())
+        encode::health(&parts.identity, Stamp::now(), started.elapsed(), &telemetry.snapshot(Instant::now()))
     };
     let (telemetry, abandoned) = pipeline.drain(DRAIN_LIMIT, health);
     for thread in &abandoned {
         warn!(%thread, "did not end in time and is abandoned");
     }
-    let counters = telemetry.snapshot();
+    let counters = telemetry.snapshot(Instant::now());
     info!("{}", summary::text(&counters, started.elapsed()));
     Ok(Outcome { ended, counters, abandoned })
 }

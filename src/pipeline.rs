@@ -30,7 +30,7 @@ use crate::publish::{MqttConfig, Outbox, SinkEnd, SinkInbox, SinkQueue, WhenFull
 use crate::source::state::CameraState;
 use crate::source::{self, CameraConfig, Intake, Source, SourceError};
 use crate::telemetry::{
-    CameraTelemetry, DeviceTelemetry, DropReason, RouteTelemetry, SinkTelemetry, Telemetry,
+    BatchTelemetry, CameraTelemetry, DeviceTelemetry, DropReason, RouteTelemetry, SinkTelemetry, Telemetry,
 };
 use crate::threads::{
     Heartbeat, Shutdown, ShutdownSource, Thread, ThreadEnd, ThreadKind, ThreadSpec, Threads, shutdown,
@@ -439,7 +439,14 @@ impl<'a> Builder<'a> {
     ) -> Result<Thread, PipelineError> {
         let config = &self.parts.config;
         let device = config.devices[device].clone();
-        let telemetry = Arc::new(DeviceTelemetry::new(&device.id));
+        let lane = |(name, routes): (&str, Vec<Route>)| {
+            let model = Arc::clone(&self.parts.models[name]);
+            let telemetry = Arc::new(BatchTelemetry::new(&model.name, config.batching.size_max));
+            LaneConfig { model, routes, telemetry }
+        };
+        let lanes: Vec<_> = models.into_iter().map(lane).collect();
+        let batches = lanes.iter().map(|lane| Arc::clone(&lane.telemetry)).collect();
+        let telemetry = Arc::new(DeviceTelemetry::new(&device.id, batches));
         self.telemetry.devices.push(Arc::clone(&telemetry));
         let shared = Shared {
             identity: Arc::clone(&self.parts.identity),
@@ -448,15 +455,11 @@ impl<'a> Builder<'a> {
             telemetry,
             tap: self.parts.tap.clone(),
         };
-        let lane = |(name, routes): (&str, Vec<Route>)| LaneConfig {
-            model: Arc::clone(&self.parts.models[name]),
-            routes,
-        };
         let board = Arc::clone(&self.board);
         let name = format!("dev/{}", device.id);
         let worker = WorkerConfig {
             device,
-            lanes: models.into_iter().map(lane).collect(),
+            lanes,
             batching: config.batching.clone(),
             woken,
             shared: Arc::new(shared),

@@ -60,10 +60,10 @@ fn route_text(route: &RouteSnapshot) -> String {
         add(&mut text, format_args!(" + {count} {reason}"));
     }
     add(&mut text, format_args!(" + {} in flight; {} detections", route.in_flight, route.detections));
-    if let Some(age) = &route.age_ms {
+    if let Some(age) = &route.since_start.age_ms {
         add(&mut text, format_args!("; age {}", quantiles(age)));
     }
-    if let Some(infer) = &route.stage_ms.infer {
+    if let Some(infer) = &route.since_start.stage_ms.infer {
         add(&mut text, format_args!("; infer {}", quantiles(infer)));
     }
     text
@@ -91,6 +91,7 @@ mod tests {
     use super::*;
     use crate::telemetry::{DropReason, RouteTelemetry, Telemetry};
     use std::sync::Arc;
+    use std::time::Instant;
 
     #[test]
     fn a_route_reads_as_a_sum() {
@@ -100,7 +101,7 @@ mod tests {
         route.empty.add(1);
         route.dropped(DropReason::Stale);
         let telemetry = Telemetry { routes: vec![route], ..Telemetry::default() };
-        let text = text(&telemetry.snapshot(), Duration::from_secs(90));
+        let text = text(&telemetry.snapshot(Instant::now()), Duration::from_secs(90));
         assert!(text.starts_with("up 90.0 s, "), "{text}");
         let sum = "\n  press-1 → line-parts: 10 frames = 7 published + 1 empty + 1 stale + 1 in flight; 0 detections";
         assert!(text.ends_with(sum), "{text}");

@@ -16,11 +16,12 @@ use crate::publish::SinkEnd;
 use crate::publish::encode::{self, EventTime, Identity, Topics};
 use crate::publish::event::Stamp;
 use crate::source::state::CameraState;
+use crate::telemetry::histogram;
 use crate::threads::Threads;
 use crate::worker::DeviceState;
 
-/// How often `health` is published.
-pub const HEALTH_EVERY: Duration = Duration::from_secs(10);
+/// How often `health` is published, and what is told of the last minute moves on.
+pub const HEALTH_EVERY: Duration = histogram::SLOT;
 /// How often the watchdog's question is asked when systemd does not ask for more.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -109,7 +110,7 @@ impl<'a> Supervisor<'a> {
     /// All states and counters, for people.
     #[must_use]
     pub fn summary(&self) -> String {
-        summary::text(&self.pipeline.telemetry().snapshot(), self.started.elapsed())
+        summary::text(&self.pipeline.telemetry().snapshot(Instant::now()), self.started.elapsed())
     }
 
     /// Looks at every state once: publishes what changed, says READY, finds a reason to end.
@@ -163,8 +164,9 @@ impl<'a> Supervisor<'a> {
         self.told_stuck = stuck.into_iter().map(|thread| thread.name).collect();
         if now >= self.health_due {
             self.health_due = now + HEALTH_EVERY;
+            self.pipeline.telemetry().turn(now);
             if let Some(mqtt) = self.pipeline.mqtt() {
-                let counters = self.pipeline.telemetry().snapshot();
+                let counters = self.pipeline.telemetry().snapshot(now);
                 mqtt.health(encode::health(self.identity, Stamp::now(), self.started.elapsed(), &counters));
             }
         }

@@ -15,7 +15,7 @@ use super::event::{
     CameraEvent, DetectionEvent, DetectionList, FrameRef, HealthEvent, ModelRef, Stamp, StatusEvent,
     StatusReason, is_finite,
 };
-use super::{Message, Outbox, WhenFull};
+use super::{Made, Message, Outbox, WhenFull};
 use crate::frame::clock::wall_time;
 use crate::frame::{CameraId, Frame};
 use crate::postprocess::Detection;
@@ -91,12 +91,12 @@ impl TopicSequence {
 
     /// Takes the next number, encodes an event with it, and puts it into every sink's queue. The topic is locked
     /// meanwhile, so that the order of numbers is the order in the queues even when two workers publish to one topic.
-    /// `made` is the event's time; `waiting` is called before each wait for a sink. Returns the number.
+    /// `made` says when the event was; `waiting` is called before each wait for a sink. Returns the number.
     pub fn publish(
         &self,
         outbox: &Outbox,
         when_full: WhenFull,
-        made: Instant,
+        made: Made,
         waiting: impl FnMut(),
         encode: impl FnOnce(u64) -> Bytes,
     ) -> u64 {

@@ -5,11 +5,12 @@
 
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crossbeam_channel::TryRecvError;
 use tracing::{error, info};
 
-use super::{SinkEnd, SinkInbox};
+use super::{Made, SinkEnd, SinkInbox};
 use crate::threads::Heartbeat;
 
 /// So many bytes are written even if more lines wait.
@@ -24,7 +25,7 @@ pub fn run(inbox: &SinkInbox, mut writer: impl Write, heartbeat: &Heartbeat) -> 
     let telemetry = &inbox.shared.telemetry;
     telemetry.connects.add(1);
     inbox.shared.delivering.store(true, Ordering::Release);
-    let mut batch = Batch { lines: Vec::with_capacity(BATCH), count: 0 };
+    let mut batch = Batch { lines: Vec::with_capacity(BATCH), made: Vec::new() };
     let end = loop {
         let message = match inbox.queue.try_recv() {
             Ok(message) => message,
@@ -43,7 +44,7 @@ pub fn run(inbox: &SinkInbox, mut writer: impl Write, heartbeat: &Heartbeat) -> 
         heartbeat.beat();
         batch.lines.extend_from_slice(&message.payload);
         batch.lines.push(b'\n');
-        batch.count += 1;
+        batch.made.push(message.made);
         if batch.lines.len() >= BATCH
             && let Err(error) = batch.write(&mut writer, inbox, heartbeat)
         {
@@ -51,12 +52,12 @@ pub fn run(inbox: &SinkInbox, mut writer: impl Write, heartbeat: &Heartbeat) -> 
         }
     };
     heartbeat.idle();
-    let left = batch.count + inbox.end();
+    let left = batch.count() + inbox.end();
     match end {
         Ok(()) => SinkEnd::Drained,
         Err(error) => {
             telemetry.failures.add(1);
-            telemetry.dropped.add(batch.count);
+            telemetry.dropped.add(batch.count());
             closed(&error, left)
         }
     }
@@ -65,24 +66,30 @@ pub fn run(inbox: &SinkInbox, mut writer: impl Write, heartbeat: &Heartbeat) -> 
 #[derive(Debug)]
 struct Batch {
     lines: Vec<u8>,
-    count: u64,
+    /// When the event of each line was made.
+    made: Vec<Made>,
 }
 
 impl Batch {
+    fn count(&self) -> u64 {
+        self.made.len() as u64
+    }
+
     fn write(
         &mut self,
         writer: &mut impl Write,
         inbox: &SinkInbox,
         heartbeat: &Heartbeat,
     ) -> std::io::Result<()> {
-        if self.count > 0 {
+        if !self.made.is_empty() {
             // A reader that does not read is no fault of ours, and a restart would not make it read.
             heartbeat.idle();
             writer.write_all(&self.lines)?;
             writer.flush()?;
-            inbox.shared.telemetry.delivered.add(self.count);
+            inbox.shared.telemetry.delivered.add(self.count());
+            let now = Instant::now();
+            self.made.drain(..).for_each(|made| made.handed_over(now));
             self.lines.clear();
-            self.count = 0;
         }
         Ok(())
     }
@@ -104,7 +111,7 @@ fn closed(error: &std::io::Error, left: u64) -> SinkEnd {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use bytes::Bytes;
 
@@ -134,7 +141,8 @@ mod tests {
     }
 
     fn message(text: &str) -> Message {
-        Message { topic: "t".into(), payload: Bytes::copy_from_slice(text.as_bytes()), made: Instant::now() }
+        let made = Made { at: Instant::now(), publish: Arc::default() };
+        Message { topic: "t".into(), payload: Bytes::copy_from_slice(text.as_bytes()), made }
     }
 
     /// Looks who is stuck while it is being written to.

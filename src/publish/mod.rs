@@ -22,6 +22,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::secret::Secret;
 use crate::telemetry::SinkTelemetry;
+use crate::telemetry::histogram::Distribution;
 
 /// The `publish` section of a config.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,8 +80,24 @@ pub struct Message {
     pub topic: Arc<str>,
     /// JSON, one line without its end.
     pub payload: Bytes,
-    /// When the event was made; the time to the broker's acknowledgement counts from here.
-    pub made: Instant,
+    /// When the event was made.
+    pub made: Made,
+}
+
+/// When an event was made. What follows is timed from here.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// On the monotonic clock.
+    pub at: Instant,
+    /// Where the time until a sink has written it, or handed it to the client that sends it, is noted.
+    pub publish: Arc<Distribution>,
+}
+
+impl Made {
+    /// Notes that a sink has written the event, or handed it over, at `now`.
+    pub fn handed_over(&self, now: Instant) {
+        self.publish.record(now.saturating_duration_since(self.at));
+    }
 }
 
 /// How a producer deals with a full queue.
@@ -232,7 +249,8 @@ mod tests {
     use super::*;
 
     fn message(text: &str) -> Message {
-        Message { topic: "t".into(), payload: Bytes::copy_from_slice(text.as_bytes()), made: Instant::now() }
+        let made = Made { at: Instant::now(), publish: Arc::default() };
+        Message { topic: "t".into(), payload: Bytes::copy_from_slice(text.as_bytes()), made }
     }
 
     #[test]

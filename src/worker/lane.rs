@@ -14,12 +14,12 @@ use crate::model::{Model, bundle};
 use crate::postprocess::{Decoder, Detection};
 use crate::preprocess::host::{Held, Preprocessor};
 use crate::preprocess::letterbox::Letterbox;
-use crate::publish::WhenFull;
 use crate::publish::encode::{DetectionEncoder, EventTime, TopicSequence};
 use crate::publish::event::ModelRef;
+use crate::publish::{Made, WhenFull};
 use crate::scheduler::batcher::{Batcher, Poll};
 use crate::scheduler::{BatchingConfig, Turns};
-use crate::telemetry::{DropReason, RouteTelemetry, Stages, error_chain};
+use crate::telemetry::{BatchTelemetry, DropReason, RouteTelemetry, Stages, error_chain};
 use crate::threads::Heartbeat;
 
 /// Batch buffers a session has: one fills while one runs.
@@ -32,6 +32,8 @@ pub struct LaneConfig {
     pub model: Arc<Model>,
     /// Its cameras.
     pub routes: Vec<Route>,
+    /// Counts its batches.
+    pub telemetry: Arc<BatchTelemetry>,
 }
 
 /// One camera of a lane.
@@ -76,6 +78,7 @@ pub struct Lane {
     detections: Vec<Detection>,
     /// Whether the last frame could not be used, so that a camera which sends nothing usable is told once.
     told: bool,
+    telemetry: Arc<BatchTelemetry>,
     shared: Arc<Shared>,
 }
 
@@ -134,6 +137,7 @@ impl Lane {
             finished: Instant::now(),
             detections: Vec::new(),
             told: false,
+            telemetry: Arc::clone(&config.telemetry),
             shared: Arc::clone(shared),
         })
     }
@@ -226,6 +230,7 @@ impl Lane {
         self.finished = inferred;
         self.shared.telemetry.batches.add(1);
         self.shared.telemetry.frames.add(self.batches[batch].len() as u64);
+        self.telemetry.ran(self.batches[batch].len());
         for slot in 0.. {
             let Some(pending) = self.batches[batch].pop_front() else { break };
             self.conclude(batch, slot, &pending, (submitted, inferred), heartbeat);
@@ -304,7 +309,8 @@ impl Lane {
         }
         let (encoder, detections) = (&self.encoder, &self.detections);
         let encode = |seq| encoder.encode(&pending.frame, detections, &stages, at, seq);
-        route.topic.publish(&self.shared.outbox, route.when_full, now, || heartbeat.idle(), encode);
+        let made = Made { at: now, publish: Arc::clone(&route.telemetry.publish) };
+        route.topic.publish(&self.shared.outbox, route.when_full, made, || heartbeat.idle(), encode);
         heartbeat.beat();
         route.telemetry.detections.add(self.detections.len() as u64);
         route.telemetry.published.add(1);

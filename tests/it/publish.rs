@@ -17,7 +17,7 @@ use gantry::threads::{Heartbeat, ThreadKind, ThreadSpec, Threads};
 
 use crate::broker::{Broker, BrokerOptions, LIMIT, Subscriber, free_port, wait_until};
 use crate::proxy::Proxy;
-use crate::sinks::{DETECTIONS, Rig, absent};
+use crate::sinks::{DETECTIONS, Rig, absent, made};
 
 /// The numbers that a subscriber gets, each at its first coming, until `last` has come.
 fn numbers(subscriber: &Subscriber, last: u64) -> Vec<u64> {
@@ -63,7 +63,7 @@ fn birth_is_retained_and_a_clean_stop_says_offline() {
     assert_eq!(subscriber.next_within(Duration::from_millis(500)), None, "no will after a farewell");
     let counts = rig.counts();
     assert_eq!((counts.queued, counts.delivered, counts.dropped, counts.waiting), (503, 503, 0, 0));
-    assert!(counts.ack_ms.is_some());
+    assert!(counts.since_start.ack_ms.is_some());
 }
 
 #[test]
@@ -139,8 +139,11 @@ fn two_thousand_events_arrive_in_order_without_a_gap() {
         assert_eq!(rig.stop(), SinkEnd::Drained);
         let counts = rig.counts();
         assert_eq!((counts.delivered, counts.dropped), (2000, 0));
-        assert_eq!(counts.ack_ms.is_some(), qos > 0, "nobody acknowledges QoS 0");
-        eprintln!("QoS {qos}: 2000 events in {took:?}, acknowledged after {:?} ms", counts.ack_ms);
+        assert_eq!(counts.since_start.ack_ms.is_some(), qos > 0, "nobody acknowledges QoS 0");
+        eprintln!(
+            "QoS {qos}: 2000 events in {took:?}, acknowledged after {:?} ms",
+            counts.since_start.ack_ms
+        );
     }
 }
 
@@ -311,7 +314,8 @@ fn health_arrives_and_is_not_retained() {
     rig.await_connected();
     let subscriber = broker.subscribe();
     let telemetry = Telemetry { sinks: vec![Arc::clone(&rig.telemetry)], ..Telemetry::default() };
-    let payload = health(&rig.identity, Stamp::now(), Duration::from_secs(10), &telemetry.snapshot());
+    let payload =
+        health(&rig.identity, Stamp::now(), Duration::from_secs(10), &telemetry.snapshot(Instant::now()));
     rig.handle.health(payload);
     let message = subscriber.next_on("/health");
     assert_eq!(message.topic, "gantry/line-7/health");
@@ -338,17 +342,11 @@ fn refused_and_oversized_events_are_counted_told_and_hold_up_nothing() {
         rig.await_connected();
         let forbidden = TopicSequence::new("gantry/line-7/camera/press-2/detections".into());
         for _ in 0..40 {
-            forbidden.publish(
-                &rig.outbox,
-                WhenFull::Wait,
-                Instant::now(),
-                || (),
-                |seq| seq.to_string().into(),
-            );
+            forbidden.publish(&rig.outbox, WhenFull::Wait, made(), || (), |seq| seq.to_string().into());
         }
         rig.await_log("it refuses a message (NotAuthorized); allow the user to write to gantry/line-7/#");
         let large = |_| Bytes::from(vec![b' '; 3000]);
-        rig.sequence.publish(&rig.outbox, WhenFull::Wait, Instant::now(), || (), large);
+        rig.sequence.publish(&rig.outbox, WhenFull::Wait, made(), || (), large);
         rig.await_log("it takes messages of at most 2000 bytes, and one has 3049; raise its max_packet_size");
         rig.push(10, WhenFull::Wait);
         assert_eq!(numbers(&subscriber, 11), (2..=11).collect::<Vec<_>>());
@@ -375,7 +373,7 @@ fn a_broker_that_refuses_and_hangs_up_holds_nothing_up() {
     rig.await_connected();
     rig.push(3, WhenFull::DropOldest);
     let forbidden = TopicSequence::new("gantry/line-7/camera/press-2/detections".into());
-    forbidden.publish(&rig.outbox, WhenFull::DropOldest, Instant::now(), || (), |seq| seq.to_string().into());
+    forbidden.publish(&rig.outbox, WhenFull::DropOldest, made(), || (), |seq| seq.to_string().into());
     rig.push(3, WhenFull::DropOldest);
     assert_eq!(numbers(&subscriber, 6), everything_up_to(6));
     wait_until("settled", || rig.counts().waiting == 0);
@@ -388,7 +386,7 @@ fn an_event_at_which_the_broker_hangs_up_is_given_up_after_three_times() {
     let rig = Rig::start(&MqttConfig { port: listener.local_addr().unwrap().port(), ..absent() });
     rig.push(3, WhenFull::DropOldest);
     let poison = |_| Bytes::from("poison");
-    rig.sequence.publish(&rig.outbox, WhenFull::DropOldest, Instant::now(), || (), poison);
+    rig.sequence.publish(&rig.outbox, WhenFull::DropOldest, made(), || (), poison);
     rig.push(3, WhenFull::DropOldest);
     let spec = ThreadSpec { name: "test/broker".into(), kind: ThreadKind::Output, limit: LIMIT };
     let serve = move |_| listener.incoming().for_each(|client| hang_up_at_poison(client.unwrap()));
@@ -478,7 +476,7 @@ fn a_network_that_falls_silent_is_found_and_a_stop_in_it_keeps_its_time() {
     // More than sockets on the way take, so that writing blocks too.
     let large = |_| Bytes::from(vec![b' '; 1_000_000]);
     for _ in 0..20 {
-        rig.sequence.publish(&rig.outbox, WhenFull::DropOldest, Instant::now(), || (), large);
+        rig.sequence.publish(&rig.outbox, WhenFull::DropOldest, made(), || (), large);
     }
     stopping.push(3, WhenFull::DropOldest);
     let begun = Instant::now();
@@ -507,7 +505,7 @@ fn standard_output_ends_with_its_reader() {
     Threads::new().spawn(spec, body, |_| ()).unwrap();
     let push = || {
         let encode = |seq| Bytes::from(format!("{{\"seq\":{seq}}}"));
-        sequence.publish(&outbox, WhenFull::Wait, Instant::now(), || (), encode)
+        sequence.publish(&outbox, WhenFull::Wait, made(), || (), encode)
     };
     let mut lines = BufReader::new(reader).lines();
     for seq in 1..=5 {

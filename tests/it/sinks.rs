@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, bounded};
 use gantry::publish::encode::{Identity, TopicSequence, Topics};
 use gantry::publish::mqtt::{self, MqttHandle};
-use gantry::publish::{MqttConfig, Outbox, SinkEnd, SinkShared, WhenFull, sink_queue};
+use gantry::publish::{Made, MqttConfig, Outbox, SinkEnd, SinkShared, WhenFull, sink_queue};
 use gantry::telemetry::{SinkSnapshot, SinkTelemetry, Telemetry};
 use gantry::threads::{ThreadKind, ThreadSpec, Threads};
 use tracing_subscriber::fmt::MakeWriter;
@@ -18,6 +18,11 @@ use crate::broker::{LIMIT, pause, wait_until};
 
 /// The topic of a rig's events.
 pub const DETECTIONS: &str = "gantry/line-7/camera/press-1/detections";
+
+/// An event that is made now.
+pub fn made() -> Made {
+    Made { at: Instant::now(), publish: Arc::default() }
+}
 
 /// The MQTT sink on a thread and runtime of its own, with a producer.
 pub struct Rig {
@@ -79,7 +84,7 @@ impl Rig {
     pub fn push(&self, count: u64, when_full: WhenFull) {
         for _ in 0..count {
             let encode = |seq| Bytes::from(format!("{{\"seq\":{seq},\"padding\":\"{:>60}\"}}", ""));
-            self.sequence.publish(&self.outbox, when_full, Instant::now(), || (), encode);
+            self.sequence.publish(&self.outbox, when_full, made(), || (), encode);
         }
     }
 
@@ -102,7 +107,7 @@ impl Rig {
 
     pub fn counts(&self) -> SinkSnapshot {
         let telemetry = Telemetry { sinks: vec![Arc::clone(&self.telemetry)], ..Telemetry::default() };
-        telemetry.snapshot().sinks.remove(0)
+        telemetry.snapshot(Instant::now()).sinks.remove(0)
     }
 }
 

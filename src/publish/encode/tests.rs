@@ -1,7 +1,7 @@
 //! Real messages against their golden text and their schemas.
 
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::frame::clock::{CaptureClock, Captured};
@@ -9,7 +9,7 @@ use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelF
 use crate::postprocess::bbox::BBox;
 use crate::publish::sink_queue;
 use crate::telemetry::{
-    CameraTelemetry, DeviceTelemetry, DropReason, RouteTelemetry, SinkTelemetry, Telemetry,
+    BatchTelemetry, CameraTelemetry, DeviceTelemetry, DropReason, RouteTelemetry, SinkTelemetry, Telemetry,
 };
 
 const US: Duration = Duration::from_micros(1);
@@ -177,24 +177,30 @@ fn camera_messages_fit_their_schema() {
 #[test]
 fn health_messages_fit_their_schema_with_and_without_figures() {
     let validator = validator(schema!("health"));
+    let batches = Arc::new(BatchTelemetry::new("line-parts", 8));
     let bare = Telemetry {
         cameras: vec![Arc::new(CameraTelemetry::new("press-1"))],
         routes: vec![Arc::new(RouteTelemetry::new("press-1", "line-parts"))],
-        devices: vec![Arc::new(DeviceTelemetry::new("cpu0"))],
+        devices: vec![Arc::new(DeviceTelemetry::new("cpu0", vec![Arc::clone(&batches)]))],
         sinks: vec![Arc::new(SinkTelemetry::new("mqtt"))],
     };
     let message = |telemetry: &Telemetry| {
-        health(&identity(), Stamp::now(), Duration::from_millis(1500), &telemetry.snapshot())
+        health(&identity(), Stamp::now(), Duration::from_millis(1500), &telemetry.snapshot(Instant::now()))
     };
     let value = check(&validator, &message(&bare));
     assert_eq!(value["uptime_s"], 1.5);
     assert_eq!(value["sinks"][0]["ack_ms"], Value::Null);
     bare.routes[0].observe(&stages([US * 1500; 6]), Some(Duration::from_millis(9)));
     bare.routes[0].dropped(DropReason::Stale);
+    bare.routes[0].publish.record(Duration::from_millis(2));
+    batches.ran(3);
     bare.sinks[0].observe_acknowledged(Duration::from_millis(3));
     let value = check(&validator, &message(&bare));
     assert_eq!(value["sinks"][0]["ack_ms"]["p50"].as_f64().unwrap().round(), 3.0);
     assert_eq!(value["routes"][0]["dropped"]["stale"], 1);
+    assert_eq!(value["routes"][0]["publish_ms"]["max"].as_f64().unwrap().round(), 2.0);
+    assert_eq!(value["routes"][0]["minute"]["age_ms"]["p99"].as_f64().unwrap().round(), 9.0);
+    assert_eq!(value["devices"][0]["models"][0]["batch_sizes"][0], json!({"size": 3, "batches": 1}));
     check(&validator, &message(&Telemetry::default()));
 }
 
@@ -256,7 +262,8 @@ fn two_workers_on_one_topic_queue_in_the_order_of_their_numbers() {
             scope.spawn(|| {
                 for _ in 0..2000 {
                     let encode = |seq: u64| Bytes::from(seq.to_string());
-                    sequence.publish(&outbox, WhenFull::DropOldest, Instant::now(), || (), encode);
+                    let made = Made { at: Instant::now(), publish: Arc::default() };
+                    sequence.publish(&outbox, WhenFull::DropOldest, made, || (), encode);
                 }
             });
         }

@@ -375,7 +375,7 @@ impl<'b, 'a> Session<'b, 'a> {
                 match &answer {
                     Ok(()) => {
                         telemetry.delivered.add(1);
-                        telemetry.observe_acknowledged(now.saturating_duration_since(message.made));
+                        telemetry.observe_acknowledged(now.saturating_duration_since(message.made.at));
                     }
                     Err(_) => telemetry.dropped.add(1),
                 }
@@ -423,7 +423,7 @@ impl<'b, 'a> Session<'b, 'a> {
         }
         self.send_notices();
         if stop.is_none_or(|stop| now < stop.farewell) {
-            self.send_events();
+            self.send_events(now);
         }
         let stop = stop?;
         let broker = &self.broker;
@@ -471,9 +471,14 @@ impl<'b, 'a> Session<'b, 'a> {
         }
     }
 
-    fn send_events(&mut self) {
+    fn send_events(&mut self, now: Instant) {
         while self.flight.has_room() {
-            let next = self.broker.backlog.pop_front().or_else(|| self.broker.inbox.queue.try_recv().ok());
+            // One from the backlog was handed over before.
+            let next = self.broker.backlog.pop_front().or_else(|| {
+                let message = self.broker.inbox.queue.try_recv().ok()?;
+                message.made.handed_over(now);
+                Some(message)
+            });
             let Some(message) = next else { break };
             let (topic, payload) = (Arc::clone(&message.topic), message.payload.clone());
             self.send(&topic, payload, self.event_qos, Retain::No, Sent::Event(message));

@@ -11,17 +11,20 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
-use crate::config::Config;
+use crate::config::{Config, Realtime};
 use crate::control::Command;
 use crate::control::notify::Notifier;
 use crate::control::summary;
 use crate::control::supervisor::{Ended, Supervisor};
 use crate::frame::mailbox::waker;
+use crate::memory::lock::LockError;
+use crate::memory::{self, Wish};
 use crate::model::{Model, ModelError, bundle};
 use crate::pipeline::{CameraOrder, Parts, Pipeline, PipelineError};
 use crate::publish::encode::{self, Identity, Topics};
 use crate::publish::event::Stamp;
 use crate::telemetry::{Snapshot, Telemetry, error_chain};
+use crate::threads::place::{Grant, PlaceError, Places, Scheduling};
 use crate::threads::{ThreadKind, ThreadSpec, Threads};
 use crate::worker::Tap;
 
@@ -52,9 +55,23 @@ pub enum DaemonError {
     /// The data plane cannot be built.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
+    /// The system refuses what the config requires of it.
+    #[error(transparent)]
+    Realtime(#[from] RealtimeError),
     /// Signals cannot be caught.
     #[error("signals cannot be caught")]
     Signals(#[source] std::io::Error),
+}
+
+/// What the config requires and the system refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum RealtimeError {
+    /// Memory.
+    #[error("realtime.lock_memory is require")]
+    Memory(#[from] LockError),
+    /// A priority.
+    #[error("realtime.scheduling.grant is require")]
+    Scheduling(#[from] PlaceError),
 }
 
 /// Reads the models, starts the pipeline, runs until there is a reason to end, and drains.
@@ -63,7 +80,12 @@ pub enum DaemonError {
 /// When a model cannot be used, or the pipeline cannot be started. Nothing runs then.
 pub fn run(config: Config, order: CameraOrder, tap: Option<Arc<dyn Tap>>) -> Result<Outcome, DaemonError> {
     let started = Instant::now();
-    let threads = Threads::new();
+    // Before any thread and any pool: what they get is locked as it comes.
+    if let Err(counts) = memory::set_policy(config.realtime.memory) {
+        warn!("this process has begun to make memory by {counts:?} and goes on so");
+    }
+    memory::lock::lock(config.realtime.memory.lock).map_err(RealtimeError::from)?;
+    let threads = Threads::placed(granted(&config.realtime)?);
     let commands = signals(&threads).map_err(DaemonError::Signals)?;
     let models = models(&config.models_dir, model_names(&config)).map_err(DaemonError::Models)?;
     let identity = Arc::new(Identity::new(&config.node));
@@ -91,6 +113,35 @@ pub fn run(config: Config, order: CameraOrder, tap: Option<Arc<dyn Tap>>) -> Res
     let counters = telemetry.snapshot(Instant::now());
     info!("{}", summary::text(&counters, started.elapsed()));
     Ok(Outcome { ended, counters, abandoned })
+}
+
+/// What the config requires and the system refuses, without any lasting effect.
+#[must_use]
+pub fn refused(realtime: &Realtime) -> Vec<RealtimeError> {
+    let memory = (realtime.memory.lock == Wish::Require).then(|| memory::lock::try_out().err()).flatten();
+    let Places { source, infer, io } = &realtime.places;
+    let required = [source, infer, io].into_iter().filter(|_| realtime.grant == Grant::Require);
+    let scheduling = required.filter_map(|place| place.scheduling.try_out().err());
+    memory.map(RealtimeError::from).into_iter().chain(scheduling.map(RealtimeError::from)).collect()
+}
+
+/// The places of the config, without the priorities that the kernel refuses where the config lets that be.
+///
+/// # Errors
+/// When the kernel refuses one that the config requires.
+fn granted(realtime: &Realtime) -> Result<Places, RealtimeError> {
+    let mut places = realtime.places.clone();
+    for place in [&mut places.source, &mut places.infer, &mut places.io] {
+        match (place.scheduling.try_out(), realtime.grant) {
+            (Ok(()), _) => {}
+            (Err(error), Grant::Require) => return Err(error.into()),
+            (Err(error), Grant::Auto) => {
+                warn!("{}; Gantry goes on with normal", error_chain(&error));
+                place.scheduling = Scheduling::Normal;
+            }
+        }
+    }
+    Ok(places)
 }
 
 /// Finds the models with these names (`name` or `name@version`) and checks each bundle whole.

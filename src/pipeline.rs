@@ -313,7 +313,7 @@ impl<'a> Builder<'a> {
     fn stdout(&self, inbox: SinkInbox) -> Result<Thread, PipelineError> {
         let board = Arc::clone(&self.board);
         let index = self.telemetry.sinks.len() - 1;
-        self.spawn("out/stdout", ThreadKind::Output, IO_LIMIT, move |heartbeat| {
+        self.spawn(self.threads, "out/stdout", ThreadKind::Output, IO_LIMIT, move |heartbeat| {
             let end = jsonl::run(&inbox, std::io::stdout(), &heartbeat);
             board.sinks[index].set(Some(end));
             board.waker.wake();
@@ -328,7 +328,7 @@ impl<'a> Builder<'a> {
     ) -> Result<Thread, PipelineError> {
         let (board, index) = (Arc::clone(&self.board), self.telemetry.sinks.len() - 1);
         let (identity, topics) = (Arc::clone(&self.parts.identity), self.topics.clone());
-        self.spawn("io", ThreadKind::Io, IO_LIMIT, move |heartbeat| {
+        self.spawn(self.threads, "io", ThreadKind::Io, IO_LIMIT, move |heartbeat| {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .max_blocking_threads(1)
@@ -468,7 +468,8 @@ impl<'a> Builder<'a> {
                 board.waker.wake();
             }),
         };
-        self.spawn(&name, ThreadKind::Device, WORKER_LIMIT, move |heartbeat| {
+        let threads = self.threads.on(config.realtime.devices.get(&worker.device.id));
+        self.spawn(&threads, &name, ThreadKind::Device, WORKER_LIMIT, move |heartbeat| {
             worker::run(worker, &shutdown, &heartbeat);
         })
     }
@@ -483,7 +484,10 @@ impl<'a> Builder<'a> {
         }
         let spawn = |name: &str, cameras: Vec<OpenCamera>| {
             let (shutdown, routes) = (shutdown.clone(), self.telemetry.routes.clone());
-            self.spawn(name, ThreadKind::Source, SOURCE_LIMIT, move |heartbeat| {
+            let own = &self.parts.config.realtime.cameras;
+            let threads =
+                self.threads.on(cameras.first().and_then(|camera| own.get(camera.config.id.as_str())));
+            self.spawn(&threads, name, ThreadKind::Source, SOURCE_LIMIT, move |heartbeat| {
                 run_in_turn(cameras, &routes, &shutdown, &heartbeat);
             })
         };
@@ -498,6 +502,7 @@ impl<'a> Builder<'a> {
 
     fn spawn(
         &self,
+        threads: &Threads,
         name: &str,
         kind: ThreadKind,
         limit: Duration,
@@ -511,7 +516,7 @@ impl<'a> Builder<'a> {
             }
         };
         let spec = ThreadSpec { name: name.to_owned(), kind, limit };
-        self.threads
+        threads
             .spawn(spec, body, ended)
             .map_err(|source| PipelineError::Thread { thread: name.to_owned(), source })
     }

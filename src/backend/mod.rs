@@ -48,6 +48,16 @@ impl BackendKind {
         }
     }
 
+    /// Whether its models run on the CPU, where they compete with the decoding of video.
+    #[must_use]
+    pub fn runs_on_cpu(self) -> bool {
+        match self {
+            Self::Embedded | Self::OnnxRuntime => true,
+            // It only waits.
+            Self::Fake => false,
+        }
+    }
+
     /// Whether this backend runs a model file of `format`.
     #[must_use]
     pub fn reads(self, format: ModelFormat) -> bool {

@@ -69,6 +69,7 @@ pub fn check(file: &Path) -> CheckReport {
 }
 
 fn load(config: &Config, report: &mut CheckReport) {
+    report.failures.extend(daemon::refused(&config.realtime).iter().map(|error| error_chain(error)));
     for camera in &config.cameras {
         // Nothing is opened yet, but a part of GStreamer that is not there is found.
         if let Err(error) = source::open(&camera.source) {

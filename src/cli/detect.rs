@@ -15,9 +15,10 @@ use super::{Exit, Format, annotate, print_line, print_problem, run};
 use crate::backend::fake::FakeScript;
 use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
 use crate::config::leaf::clean_segment;
-use crate::config::{Camera, Config};
+use crate::config::{Camera, Config, Realtime};
 use crate::daemon::{self, Outcome};
 use crate::frame::{CameraId, Frame};
+use crate::memory::{Policy, Wish};
 use crate::model::Model;
 use crate::pipeline::CameraOrder;
 use crate::postprocess::Detection;
@@ -105,6 +106,11 @@ fn config(args: &DetectArgs) -> Config {
         cameras: args.files.iter().map(camera).collect(),
         batching: BatchingConfig { size_max: 1, queue_delay_max: std::time::Duration::ZERO },
         publish: PublishConfig { detections: Publish::EveryFrame, stdout: args.format.json, mqtt: None },
+        // A trial is not the time to hold memory for years.
+        realtime: Realtime {
+            memory: Policy { lock: Wish::Off, huge_pages: Wish::Auto },
+            ..Realtime::default()
+        },
     }
 }
 

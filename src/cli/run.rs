@@ -43,7 +43,10 @@ pub fn main(args: &RunArgs) -> Exit {
 #[must_use]
 pub fn start_failure(error: &DaemonError) -> Exit {
     match error {
-        DaemonError::Models(_) | DaemonError::Pipeline(PipelineError::Source { .. }) => Exit::Config,
+        // A limit does not pass by itself either.
+        DaemonError::Models(_)
+        | DaemonError::Realtime(_)
+        | DaemonError::Pipeline(PipelineError::Source { .. }) => Exit::Config,
         DaemonError::Pipeline(PipelineError::Thread { .. }) => Exit::Temporary,
         DaemonError::Signals(_) => Exit::Internal,
     }

@@ -10,6 +10,8 @@ use super::address::{Broker, CameraAddress};
 use super::leaf::{self, Leaf};
 use super::mend::{Strays, pattern};
 use super::schema::{Key, Kind, Presence};
+use crate::threads::cpus::Cpus;
+use crate::threads::place::Scheduling;
 use crate::yaml::{Node, Place, Problems, Scalar, Value, join};
 
 /// A section whose values were each checked.
@@ -155,6 +157,20 @@ impl Section {
         if let Leaf::Address(address) = leaf { Some(address) } else { None }
     }
 
+    /// A key's scheduling.
+    #[must_use]
+    pub fn scheduling(&self, name: &str) -> Option<Scheduling> {
+        let leaf = self.item(name).leaf()?;
+        if let Leaf::Scheduling(scheduling) = leaf { Some(*scheduling) } else { None }
+    }
+
+    /// A list of CPUs; none when it is not written.
+    #[must_use]
+    pub fn cpus(&self, name: &str) -> Option<Cpus> {
+        let Found::List(items) = &self.item(name).found else { return None };
+        Some(items.iter().filter_map(Item::index).collect())
+    }
+
     /// A key's broker address.
     #[must_use]
     pub fn broker(&self, name: &str) -> Option<&Broker> {
@@ -174,6 +190,12 @@ impl Item {
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         if let Leaf::Text(text) = self.leaf()? { Some(text) } else { None }
+    }
+
+    /// The whole number as an index, if it is one and right.
+    #[must_use]
+    pub fn index(&self) -> Option<usize> {
+        if let Leaf::Integer(number) = self.leaf()? { usize::try_from(*number).ok() } else { None }
     }
 
     /// The section, if it is one.
@@ -315,6 +337,7 @@ fn wanted(kind: &Kind) -> String {
         Kind::Address => "an address such as rtsp://10.0.0.7/stream1".to_owned(),
         Kind::Broker => "an address such as mqtts://broker:8883".to_owned(),
         Kind::Path => "a path".to_owned(),
+        Kind::Scheduling => "a scheduling such as nice 5 or fifo 20".to_owned(),
         Kind::Text | Kind::Segment | Kind::Segments | Kind::Variable | Kind::Model => "one name".to_owned(),
         Kind::Map(_) | Kind::List(_) => "a section".to_owned(),
     }

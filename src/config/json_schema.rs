@@ -23,7 +23,10 @@ fn section(keys: &[Key]) -> Value {
     let required: Vec<&str> =
         keys.iter().filter(|key| key.presence == Presence::Required).map(|key| key.name).collect();
     let mut section = json!({"type": "object", "additionalProperties": false, "properties": properties});
-    if !required.is_empty() {
+    if required.is_empty() {
+        // A section whose every key is a comment.
+        section["type"] = json!(["object", "null"]);
+    } else {
         section["required"] = json!(required);
     }
     section
@@ -58,6 +61,9 @@ fn kind(kind: &Kind) -> Value {
         Kind::Broker => json!({"type": "string", "pattern": "^[mM][qQ][tT][tT][sS]?://.+$"}),
         Kind::Model => {
             json!({"type": "string", "pattern": "^[^$/+#@][^/+#@]*(@[0-9]+\\.[0-9]+\\.[0-9]+.*)?$"})
+        }
+        Kind::Scheduling => {
+            json!({"type": "string", "pattern": "^\\s*(normal|nice\\s+-?[0-9]+|(fifo|rr)\\s+[0-9]+)\\s*$"})
         }
         Kind::Map(keys) => section(keys),
         Kind::List(item) => json!({"type": "array", "minItems": 1, "items": self::kind(item)}),

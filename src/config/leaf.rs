@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::address::{Broker, CameraAddress};
 use super::schema::Kind;
+use crate::threads::place::{NICES, PRIORITIES, Scheduling};
 use crate::yaml::{Scalar, nearest, shown};
 
 /// A topic segment's most bytes.
@@ -39,6 +40,8 @@ pub enum Leaf {
         /// Its version.
         version: Option<String>,
     },
+    /// How a thread shares its CPUs.
+    Scheduling(Scheduling),
 }
 
 /// Reads one value.
@@ -61,6 +64,7 @@ pub fn parse(kind: &Kind, scalar: &Scalar) -> Result<Leaf, String> {
         Kind::Address => CameraAddress::parse(text).map(Leaf::Address),
         Kind::Broker => Broker::parse(text).map(Leaf::Broker),
         Kind::Model => model(text),
+        Kind::Scheduling => scheduling(scalar).map(Leaf::Scheduling),
         Kind::Map(_) | Kind::List(_) => Err("a single value is written where a section is wanted".to_owned()),
     }
 }
@@ -288,6 +292,45 @@ fn model(text: &str) -> Result<Leaf, String> {
     Ok(Leaf::Model { name, version: version.map(str::to_owned) })
 }
 
+fn scheduling(scalar: &Scalar) -> Result<Scheduling, String> {
+    const CURE: &str = "write normal, nice 5, fifo 20 or rr 20";
+    let mut words = scalar.text.split_ascii_whitespace();
+    let (name, number) = (words.next().unwrap_or_default(), words.next());
+    if words.next().is_some() {
+        return Err(format!("{scalar} is no scheduling; {CURE}"));
+    }
+    if name == "normal" && number.is_none() {
+        return Ok(Scheduling::Normal);
+    }
+    let out_of_range = |least: i32, most: i32| {
+        let given = if number.is_none() { "has no number" } else { "has a number out of range" };
+        format!("{scalar} {given}; write {name} with a whole number from {least} to {most}")
+    };
+    match name {
+        "nice" => {
+            let nice = number.and_then(|number| number.parse().ok()).filter(|nice| NICES.contains(nice));
+            let wrong = || out_of_range((*NICES.start()).into(), (*NICES.end()).into());
+            nice.map(Scheduling::Nice).ok_or_else(wrong)
+        }
+        "fifo" | "rr" => {
+            let priority = number.and_then(|number| number.parse().ok());
+            let priority: Option<u8> = priority.filter(|priority| PRIORITIES.contains(priority));
+            let wrong = || out_of_range((*PRIORITIES.start()).into(), (*PRIORITIES.end()).into());
+            let policy = if name == "fifo" { Scheduling::Fifo } else { Scheduling::RoundRobin };
+            priority.map(policy).ok_or_else(wrong)
+        }
+        _ => Err(match nearest(name, ["normal", "nice", "fifo", "rr"].into_iter()) {
+            Some(near) => format!("{scalar} is no scheduling; did you mean {near}? {}", capital(CURE)),
+            None => format!("{scalar} is no scheduling; {CURE}"),
+        }),
+    }
+}
+
+/// The sentence with a capital letter, for the one after a question.
+fn capital(sentence: &str) -> String {
+    sentence[..1].to_uppercase() + &sentence[1..]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,6 +349,28 @@ mod tests {
         }
         assert_eq!(clean_segment(&long), "ü".repeat(32), "64 bytes, and no half character");
         assert!(segment(&clean_segment(&long)).is_ok());
+    }
+
+    #[test]
+    fn a_scheduling_is_read_as_it_is_printed_or_refused_with_what_to_write() {
+        let read = |text: &str| scheduling(&Scalar { text: text.to_owned(), quoted: false });
+        for text in ["normal", "nice -20", "nice 19", "fifo 1", "rr 98"] {
+            assert_eq!(read(text).unwrap().to_string(), text);
+        }
+        for (text, message) in [
+            ("fifo", "fifo has no number; write fifo with a whole number from 1 to 98"),
+            ("rr 99", "rr 99 has a number out of range; write rr with a whole number from 1 to 98"),
+            ("nice 20", "nice 20 has a number out of range; write nice with a whole number from -20 to 19"),
+            ("fifo 5 5", "fifo 5 5 is no scheduling; write normal, nice 5, fifo 20 or rr 20"),
+            ("FIFO 5", "FIFO 5 is no scheduling; did you mean fifo? Write normal, nice 5, fifo 20 or rr 20"),
+            ("20", "20 is no scheduling; write normal, nice 5, fifo 20 or rr 20"),
+            (
+                "normal 1",
+                "normal 1 is no scheduling; did you mean normal? Write normal, nice 5, fifo 20 or rr 20",
+            ),
+        ] {
+            assert_eq!(read(text).unwrap_err(), message);
+        }
     }
 
     #[test]

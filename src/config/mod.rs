@@ -11,6 +11,7 @@ pub mod json_schema;
 pub mod leaf;
 pub mod mend;
 pub mod print;
+pub mod realtime;
 pub mod rules;
 pub mod schema;
 pub mod validate;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::ConfigErrors;
 pub use print::print;
+pub use realtime::Realtime;
 
 use crate::backend::DeviceConfig;
 use crate::model::{bundle, manifest};
@@ -28,6 +30,8 @@ use crate::scheduler::{BatchingConfig, DetectConfig};
 use crate::secret::Secret;
 use crate::source::CameraConfig;
 use crate::telemetry::error_chain;
+use crate::threads::cpus::Cpus;
+use crate::threads::topology::Topology;
 use crate::yaml::{self, Problems};
 use validate::{KnownModels, SecretKeeper, SecretOwner, SecretRef, Surroundings, Validated};
 
@@ -49,6 +53,8 @@ pub struct Config {
     pub batching: BatchingConfig,
     /// Where results go.
     pub publish: PublishConfig,
+    /// What keeps it on time.
+    pub realtime: Realtime,
 }
 
 /// A camera and the models that look at it.
@@ -101,10 +107,12 @@ fn read(path: &Path, problems: &mut Problems) -> Validated {
     };
     let Some(tree) = yaml::read(&bytes, "config", problems) else { return nothing };
     let uname = rustix::system::uname();
+    let allowed = Cpus::allowed(&Topology::read(Path::new("/sys")).isolated);
     let around = Surroundings {
         dir: path.parent().unwrap_or(Path::new("")),
         host_name: &uname.nodename().to_string_lossy(),
         cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        allowed: &allowed,
         models: &list_models,
     };
     validate::validate(tree, &around, problems)

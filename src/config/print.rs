@@ -6,13 +6,16 @@ use std::path::Path;
 use super::address::{address_text, file_text, without_secrets};
 use super::leaf::duration_text;
 use super::validate::{SecretKeeper, SecretOwner, SecretRef};
-use super::{Camera, Config};
+use super::{Camera, Config, Realtime};
 use crate::backend::fake::FakeScript;
 use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
+use crate::memory::Wish;
 use crate::publish::{MqttConfig, Publish};
 use crate::scheduler::DetectConfig;
 use crate::secret::Secret;
 use crate::source::{Address, Transport};
+use crate::threads::cpus::Cpus;
+use crate::threads::place::{Grant, Places};
 use crate::yaml::quoted;
 
 /// The config as YAML that loads again to the same config, wherever it is put: paths are made absolute. A password is
@@ -30,19 +33,21 @@ pub fn print_with_secrets(config: &Config, secrets: &[SecretRef]) -> String {
     out.key("node", &quoted(&config.node));
     out.section("devices", |out| {
         for device in &config.devices {
-            out.item(|out| print_device(out, device));
+            out.item(|out| print_device(out, device, config.realtime.devices.get(&device.id)));
         }
     });
     out.section("models", |out| out.key("dir", &path_text(&config.models_dir)));
     out.section("cameras", |out| {
         for (index, camera) in config.cameras.iter().enumerate() {
-            out.item(|out| print_camera(out, camera, keeper(SecretOwner::Camera(index))));
+            let cpus = config.realtime.cameras.get(camera.source.id.as_str());
+            out.item(|out| print_camera(out, camera, cpus, keeper(SecretOwner::Camera(index))));
         }
     });
     out.section("batching", |out| {
         out.key("size_max", &config.batching.size_max.to_string());
         out.key("queue_delay_max", &duration_text(config.batching.queue_delay_max));
     });
+    out.section("realtime", |out| print_realtime(out, &config.realtime));
     out.section("publish", |out| {
         let detections = match config.publish.detections {
             Publish::Nonempty => "nonempty",
@@ -98,7 +103,7 @@ impl Yaml {
     }
 }
 
-fn print_device(out: &mut Yaml, device: &DeviceConfig) {
+fn print_device(out: &mut Yaml, device: &DeviceConfig, cpus: Option<&Cpus>) {
     out.key("id", &quoted(&device.id));
     out.key(
         "backend",
@@ -108,6 +113,7 @@ fn print_device(out: &mut Yaml, device: &DeviceConfig) {
         },
     );
     out.key("threads", &device.threads.to_string());
+    out.optional("cpus", cpus.map(cpus_text));
     out.optional("library", device.library.as_deref().map(path_text));
     // Of no other backend is it read, so it would only be in the way.
     if device.backend == BackendChoice::Named(BackendKind::Fake) || device.fake != FakeScript::default() {
@@ -122,7 +128,7 @@ fn print_device(out: &mut Yaml, device: &DeviceConfig) {
     }
 }
 
-fn print_camera(out: &mut Yaml, camera: &Camera, keeper: Option<&SecretKeeper>) {
+fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Option<&SecretKeeper>) {
     let source = &camera.source;
     out.key("id", &quoted(source.id.as_str()));
     let address = match &source.address {
@@ -145,6 +151,7 @@ fn print_camera(out: &mut Yaml, camera: &Camera, keeper: Option<&SecretKeeper>) 
     };
     out.key("transport", transport);
     out.key("stale_after", &duration_text(source.stale_after));
+    out.optional("cpus", cpus.map(cpus_text));
     out.section("detect", |out| {
         for detect in &camera.detect {
             out.item(|out| print_detect(out, detect));
@@ -161,6 +168,40 @@ fn print_detect(out: &mut Yaml, detect: &DetectConfig) {
     out.optional("rate_max", detect.rate_max.map(|rate| rate.to_string()));
     out.optional("deadline", detect.deadline.map(duration_text));
     out.optional("score_min", detect.score_min.map(|score| score.to_string()));
+}
+
+fn print_realtime(out: &mut Yaml, realtime: &Realtime) {
+    let Places { source, infer, io } = &realtime.places;
+    let kinds = [("source", source), ("infer", infer), ("io", io)];
+    out.key("lock_memory", wish_text(realtime.memory.lock));
+    out.key("huge_pages", wish_text(realtime.memory.huge_pages));
+    if kinds.iter().any(|(_, place)| place.cpus.is_some()) {
+        out.section("cpus", |out| {
+            for (kind, place) in kinds {
+                out.optional(kind, place.cpus.as_ref().map(cpus_text));
+            }
+        });
+    }
+    out.section("scheduling", |out| {
+        for (kind, place) in kinds {
+            out.key(kind, &place.scheduling.to_string());
+        }
+        out.key("force_infer", if realtime.force_infer { "true" } else { "false" });
+        out.key("grant", if realtime.grant == Grant::Require { "require" } else { "auto" });
+    });
+}
+
+fn wish_text(wish: Wish) -> &'static str {
+    match wish {
+        Wish::Require => "require",
+        Wish::Auto => "auto",
+        Wish::Off => "off",
+    }
+}
+
+fn cpus_text(cpus: &Cpus) -> String {
+    let cpus: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
+    format!("[{}]", cpus.join(", "))
 }
 
 fn print_mqtt(out: &mut Yaml, mqtt: &MqttConfig, keeper: Option<&SecretKeeper>) {

@@ -2,6 +2,8 @@
 //!
 //! A value that is wrong by itself was told already, so a rule that needs it says nothing.
 
+mod placement;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -19,6 +21,7 @@ pub fn check(root: &Section, around: &Surroundings<'_>, strays: &mut Strays, pro
     differing_ids(root, "devices", "device", problems);
     differing_ids(root, "cameras", "camera", problems);
     devices_exist(root, strays, problems);
+    placement::check(root, around.allowed, strays, problems);
     models_exist(root, around, problems);
     for camera in root.list("cameras").filter_map(Item::section) {
         let address = camera.address("source");

@@ -3,6 +3,8 @@
 //! This table is the only list of keys. The checks, the nearest-key hints, the JSON Schema and the test of the reference
 //! file are made from it.
 
+mod realtime;
+
 use std::time::Duration;
 
 /// A key of a section.
@@ -49,6 +51,8 @@ pub enum Kind {
     Broker,
     /// A model: `name` or `name@version`.
     Model,
+    /// How a thread shares its CPUs: `normal`, `nice 5`, `fifo 20` or `rr 20`.
+    Scheduling,
     /// A section: these keys.
     Map(&'static [Key]),
     /// A list of such values.
@@ -117,6 +121,13 @@ pub static ROOT: &[Key] = &[
         meaning: "how frames are put together for one run of a model",
     },
     Key {
+        name: "realtime",
+        kind: Kind::Map(realtime::REALTIME),
+        presence: Presence::Default("{}"),
+        example: "",
+        meaning: "what keeps Gantry on time while the machine is busy; `gantry probe` tells what this machine grants",
+    },
+    Key {
         name: "publish",
         kind: Kind::Map(PUBLISH),
         presence: Presence::Default("{}"),
@@ -147,6 +158,13 @@ pub static DEVICE: &[Key] = &[
         presence: Presence::Default("1"),
         example: "",
         meaning: "threads that one run of a model may use, 1 to 256",
+    },
+    Key {
+        name: "cpus",
+        kind: Kind::List(&realtime::CPU),
+        presence: Presence::Computed("those of realtime.cpus.infer"),
+        example: "[2, 3]",
+        meaning: "the CPUs for its thread and those of its runtime; those of realtime.cpus.infer when not given",
     },
     Key {
         name: "library",
@@ -269,6 +287,13 @@ pub static CAMERA: &[Key] = &[
         presence: Presence::Default("3s"),
         example: "",
         meaning: "a live camera without a new frame for so long is opened anew, 500ms to 10m",
+    },
+    Key {
+        name: "cpus",
+        kind: Kind::List(&realtime::CPU),
+        presence: Presence::Computed("those of realtime.cpus.source"),
+        example: "[0, 1]",
+        meaning: "the CPUs for its threads and those of its video decoder; those of realtime.cpus.source when not given",
     },
     Key {
         name: "detect",

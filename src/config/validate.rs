@@ -17,6 +17,7 @@ use crate::frame::CameraId;
 use crate::publish::{MqttConfig, Publish, PublishConfig};
 use crate::scheduler::{BatchingConfig, DetectConfig};
 use crate::source::{Address, CameraConfig, Transport};
+use crate::threads::cpus::Cpus;
 use crate::yaml::{Node, Place, Problems, Value};
 
 /// The models of a directory: names, and each one's versions.
@@ -28,8 +29,10 @@ pub struct Surroundings<'a> {
     pub dir: &'a Path,
     /// The machine's host name; any text.
     pub host_name: &'a str,
-    /// Number of CPUs.
+    /// Number of CPUs that Gantry runs on.
     pub cpus: usize,
+    /// The CPUs that the file may name.
+    pub allowed: &'a Cpus,
     /// The models of a directory, or why it cannot be read.
     pub models: &'a dyn Fn(&Path) -> Result<KnownModels, String>,
 }
@@ -125,13 +128,17 @@ fn secrets(root: &Section, dir: &Path) -> Vec<SecretRef> {
 
 /// The config of sections without a mistake. None would be a hole in the checks; a test over random trees looks for one.
 fn config(root: &Section, around: &Surroundings<'_>) -> Option<Config> {
+    let realtime = super::realtime::realtime(root)?;
     let node = root.text("node").map_or_else(|| clean_segment(around.host_name), str::to_owned);
     let devices = match &root.item("devices").found {
         Found::List(_) => {
             let devices = root.list("devices");
             devices.map(|item| device(item.section()?, around.dir)).collect::<Option<Vec<_>>>()?
         }
-        _ => vec![default_device(around.cpus)],
+        _ => {
+            let infer = realtime.places.infer.cpus.as_ref();
+            vec![default_device(infer.map_or(around.cpus, Cpus::len))]
+        }
     };
     let first = devices.first()?.id.clone();
     let cameras = root.list("cameras").map(|item| camera(item.section()?, around.dir, &first));
@@ -146,6 +153,7 @@ fn config(root: &Section, around: &Surroundings<'_>) -> Option<Config> {
         publish: publish(root.inner("publish")?, &node, around.dir)?,
         node,
         devices,
+        realtime,
     })
 }
 

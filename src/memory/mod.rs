@@ -7,6 +7,7 @@
 
 mod arena;
 mod buffer;
+pub mod lock;
 mod region;
 mod system;
 

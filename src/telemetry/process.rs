@@ -101,10 +101,12 @@ impl Sub for Usage {
 pub fn memory() -> Memory {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bytes = |name| field(&status, name).unwrap_or(0) * 1024;
+    let resident_bytes = bytes("VmRSS");
     Memory {
-        resident_bytes: bytes("VmRSS"),
+        resident_bytes,
         resident_peak_bytes: bytes("VmHWM"),
-        locked_bytes: bytes("VmLck"),
+        // The kernel counts locked addresses, and what is locked as it is used (`memory::lock`) has more of them than pages.
+        locked_bytes: bytes("VmLck").min(resident_bytes),
     }
 }
 

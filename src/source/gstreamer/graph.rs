@@ -11,6 +11,8 @@ use super::tap::Tap;
 use super::{decoder_probe, fault};
 use crate::frame::{CameraId, PixelFormat};
 use crate::source::SourceError;
+use crate::telemetry::error_chain;
+use crate::threads::place::Place;
 
 /// Initialises GStreamer, once for the process. Its own log goes to standard error, where `GST_DEBUG` asks for one.
 ///
@@ -239,17 +241,22 @@ fn accept_any_layout(sink: &gst::Element) {
     });
 }
 
-/// Each of GStreamer's streaming threads tells the bus as it enters, on that thread, and then takes the name of its task.
+/// Each of GStreamer's streaming threads tells the bus as it enters, on that thread. It then takes the name of its task, and
+/// the place of its camera's thread, which is the calling one; so do the threads that a video decoder starts from there.
+/// (A thread that GStreamer keeps for later stays there until its next stream; what else it may do meanwhile is short.)
 fn name_threads(pipeline: &gst::Pipeline, camera: &CameraId) {
-    let name = thread_name(camera);
+    let (name, place, camera) = (thread_name(camera), Place::of_this_thread(), camera.clone());
     let bus = pipeline.bus().expect("a pipeline has a bus");
     bus.set_sync_handler(move |_, message| {
         if let gst::MessageView::StreamStatus(status) = message.view()
             && status.get().0 == gst::StreamStatusType::Enter
-            && let Some(task) = status.stream_status_object()
-            && let Ok(task) = task.get::<gst::Task>()
         {
-            task.set_property("name", &name);
+            if let Some(task) = status.stream_status_object().and_then(|task| task.get::<gst::Task>().ok()) {
+                task.set_property("name", &name);
+            }
+            if let Err(error) = place.take(&place) {
+                warn!(%camera, "a streaming thread goes on where it is: {}", error_chain(&error));
+            }
         }
         gst::BusSyncReply::Pass
     });

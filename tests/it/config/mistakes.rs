@@ -20,6 +20,7 @@ cameras:
     password_file: press-1.password
     transport: tcp
     stale_after: 3s
+    cpus: [0, 1]
     detect:
       - {model: line-parts, devices: [cpu0], rate_max: 10, deadline: 80ms, score_min: 0.4}
       - {model: seals@2.0.0, devices: [gpu0]}
@@ -31,6 +32,10 @@ cameras:
     stale_after: 5s
     detect: [{model: seals, devices: [cpu0, gpu0]}]
 batching: {size_max: 8, queue_delay_max: 5ms}
+realtime:
+  lock_memory: auto
+  cpus: {source: [0], infer: [0, 1], io: [1]}
+  scheduling: {source: fifo 20, infer: nice 5}
 publish:
   detections: nonempty
   stdout: false
@@ -88,6 +93,12 @@ const MISTAKES: &[Mistake] = &[
     Set("cameras[2].stale_after", "[5s]"),
     Set("batching.size_max", "1000"),
     Set("batching.queue_delay_max", "5"),
+    Set("realtime.lock_memory", "always"),
+    Set("realtime.cpus.source[0]", "7"),
+    Set("realtime.cpus.io", "0"),
+    Set("realtime.scheduling.source", "fifo 100"),
+    Set("realtime.scheduling.infer", "rr 10"),
+    Set("cameras[0].cpus[1]", "0"),
     Set("publish.detections", "sometimes"),
     Set("publish.stdout", "maybe"),
     Set("publish.mqtt.broker", "mqtts://broker:99999"),
@@ -105,6 +116,8 @@ const MISTAKES: &[Mistake] = &[
     Rename("cameras[1].detect", "detects"),
     Rename("cameras[2].detect[0].model", "modell"),
     Rename("batching", "batchng"),
+    Rename("realtime.scheduling", "schedulng"),
+    Rename("realtime.cpus.infer", "infr"),
     Rename("publish", "pubish"),
     Rename("publish.mqtt", "mqt"),
     Rename("publish.mqtt.broker", "brokr"),

@@ -170,6 +170,7 @@ fn of_kind(kind: &'static Kind) -> BoxedStrategy<Value> {
             let items = proptest::collection::vec(of_kind(item), 1..3);
             items.prop_map(move |values| Value::List(values.into_iter().map(node).collect())).boxed()
         }
+        Kind::Integer(..) => select(&["0", "1"][..]).prop_map(text).boxed(),
         _ => Just(text("cpu0")).boxed(),
     }
 }

@@ -1,9 +1,11 @@
 //! What the config tests share.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use gantry::config::Config;
 use gantry::config::validate::{KnownModels, Surroundings, Validated, validate};
+use gantry::threads::cpus::Cpus;
 use gantry::yaml::{self, Node, Problem, Problems};
 
 /// The package's directory.
@@ -26,9 +28,12 @@ pub(super) fn tree(text: &str) -> Node {
     tree.unwrap()
 }
 
+/// The CPUs that the tests say there are.
+static CPUS: LazyLock<Cpus> = LazyLock::new(|| (0..2).collect());
+
 /// A machine of 2 CPUs whose host name has to be cleaned.
 pub(super) fn around(models: &dyn Fn(&Path) -> Result<KnownModels, String>) -> Surroundings<'_> {
-    Surroundings { dir: Path::new("/etc/gantry"), host_name: "edge/7", cpus: 2, models }
+    Surroundings { dir: Path::new("/etc/gantry"), host_name: "edge/7", cpus: 2, allowed: &CPUS, models }
 }
 
 /// What comes of a file's bytes, without touching the outside.

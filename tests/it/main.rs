@@ -22,6 +22,7 @@ mod postprocess;
 mod preprocess;
 mod proxy;
 mod publish;
+mod realtime;
 #[cfg(feature = "gstreamer")]
 mod rig;
 mod sinks;

@@ -104,11 +104,16 @@ impl Running {
         rustix::process::kill_process(self.pid(), signal).unwrap();
     }
 
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     /// Waits for its end.
     pub fn wait(&mut self, limit: Duration) -> ExitStatus {
         let mut status = None;
         eventually("gantry ends", limit, || {
-            status = self.child.try_wait().unwrap();
+            status = self.ended();
             status.is_some()
         });
         status.unwrap()

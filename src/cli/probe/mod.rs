@@ -1,11 +1,17 @@
 //! `gantry probe`: what this machine has, what is missing, and how to get it.
 
+mod memory;
+mod threads;
+
 use std::fmt;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::{Exit, Format, print_report};
+use memory::Memory;
+use threads::Scheduled;
+
 use crate::backend::probe::{self, AutoChoice, Found, FoundState};
 use crate::source::gstreamer;
 use crate::source::video::VideoProbe;
@@ -30,6 +36,27 @@ pub struct ProbeReport {
     pub auto: AutoChoice,
     /// GStreamer and its video decoders.
     pub video: VideoProbe,
+    /// Memory, and whether it can be locked in RAM.
+    pub memory: Memory,
+    /// CPUs, and how threads share them.
+    pub threads: Scheduled,
+    /// What is not as it should be.
+    pub advice: Vec<Advice>,
+}
+
+/// Something that is not as it should be, and what makes it so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// What is so.
+    pub what: String,
+    /// What to do, in one line.
+    pub cure: String,
+}
+
+impl Advice {
+    fn new(what: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self { what: what.into(), cure: cure.into() }
+    }
 }
 
 /// Looks and tells.
@@ -37,12 +64,16 @@ pub struct ProbeReport {
 pub fn main(args: &ProbeArgs) -> Exit {
     let backends = probe::probe(None);
     let auto = probe::auto_choice(&backends);
+    let (memory, threads) = (Memory::look(), Scheduled::look());
     let report = ProbeReport {
         gantry: env!("CARGO_PKG_VERSION"),
         processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         backends,
         auto,
         video: gstreamer::probe(),
+        advice: memory.advice().into_iter().chain(threads.advice()).collect(),
+        memory,
+        threads,
     };
     print_report(&report, args.format);
     Exit::Ok
@@ -69,6 +100,14 @@ impl fmt::Display for ProbeReport {
             }
         }
         writeln!(f, "  `backend: auto` takes {}: {}", self.auto.backend, self.auto.reason)?;
-        write!(f, "\nvideo\n{}", self.video)
+        writeln!(f, "\nvideo\n{}", self.video)?;
+        write!(f, "\nmemory\n{}\nthreads\n{}", self.memory, self.threads)?;
+        match self.advice.as_slice() {
+            [] => write!(f, "\nnothing here keeps Gantry from being on time"),
+            advice => {
+                write!(f, "\nwhat could be better, under the limits of this shell (a unit has its own)")?;
+                advice.iter().try_for_each(|Advice { what, cure }| write!(f, "\n  {what}\n    {cure}"))
+            }
+        }
     }
 }

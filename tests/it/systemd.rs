@@ -94,6 +94,32 @@ fn the_unit_gets_ready_tells_its_status_and_stops_cleanly() {
 }
 
 #[test]
+fn the_unit_lets_all_memory_be_locked() {
+    let test = "the_unit_lets_all_memory_be_locked";
+    // Where this machine's own limit is lower than the unit's, and may not be raised, systemd gives no more than that; the
+    // capability then stands in for the limit, as far as the unit's other settings let the kernel be asked at all.
+    let script = r"
+        echo asked=$(systemctl show -P LimitMEMLOCK gantry)
+        if ! grep -q 'Max locked memory *unlimited *unlimited' /proc/1/limits; then
+            mkdir -p /etc/systemd/system/gantry.service.d
+            printf '[Service]\nAmbientCapabilities=CAP_IPC_LOCK\n' >/etc/systemd/system/gantry.service.d/lock.conf
+            systemctl daemon-reload
+        fi
+        systemctl start gantry; echo start=$?
+        pid=$(systemctl show -P MainPID gantry)
+        echo locked=$(awk '/^VmLck/ { print $2 }' /proc/$pid/status)
+        echo uid=$(stat -c %u /proc/$pid)
+        systemctl stop gantry; echo stop=$?";
+    let required = format!("{}realtime: {{lock_memory: require}}\n", config("{run_time: 1ms}"));
+    let Some(booted) = boot(test, &required, script) else { return };
+    assert_eq!(booted.value("asked"), "infinity", "{booted:#?}");
+    assert_eq!(booted.value("start"), "0", "{booted:#?}");
+    assert!(booted.value("locked").parse::<u64>().unwrap() > 10_000, "KiB: {booted:#?}");
+    assert_ne!(booted.value("uid"), "0", "it runs as root");
+    assert_eq!(booted.value("stop"), "0", "{booted:#?}");
+}
+
+#[test]
 fn a_device_that_hangs_is_noticed_by_the_watchdog_and_the_unit_is_restarted() {
     let test = "a_device_that_hangs_is_noticed_by_the_watchdog_and_the_unit_is_restarted";
     // What ends the waiting is the restart, or sdboot's limit.

@@ -108,11 +108,12 @@ END_OF_UNIT
 ln -s /etc/systemd/system/sdboot.service "$etc/multi-user.target.wants/"
 : >"$root/sdboot/out"
 
-# cgroup2 and bpf() inside, so that IPAddressDeny= and DeviceAllow= bite as they do on a real machine.
+# cgroup2 and bpf() inside, so that IPAddressDeny= and DeviceAllow= bite as they do on a real machine; CAP_IPC_LOCK, so
+# that a unit can be given it where this machine's own limit on locked memory cannot be raised.
 export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1
 timeout --foreground -s KILL "$limit" systemd-nspawn --directory="$root" --machine="${top##*/}" --boot --register=no \
     --keep-unit --quiet --console=pipe --private-network --link-journal=no \
-    --capability=CAP_BPF,CAP_PERFMON,CAP_NET_ADMIN --system-call-filter=bpf \
+    --capability=CAP_BPF,CAP_PERFMON,CAP_NET_ADMIN,CAP_IPC_LOCK --system-call-filter=bpf \
     systemd.show_status=0 </dev/null >"$top/console" 2>&1 || true
 cat "$root/sdboot/out"
 if [ -s "$root/sdboot/status" ]; then exit "$(cat "$root/sdboot/status")"; fi

@@ -11,13 +11,18 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use gantry::backend::tensor::{ElementType, Elements, ElementsMut, Shape, TensorSpec, TensorView};
 use gantry::frame::clock::{CaptureClock, Captured};
 use gantry::frame::mailbox::Mailbox;
-use gantry::frame::{CameraId, ColorMatrix, ColorRange, Frame, FrameTimes, Geometry, Memory, PixelFormat};
+use gantry::frame::slab::SlabPool;
+use gantry::frame::{
+    CameraId, ColorMatrix, ColorRange, Frame, FramePool, FrameRef, FrameTimes, Geometry, LentMemory, Memory,
+    PixelFormat,
+};
 use gantry::postprocess::bbox::BBox;
 use gantry::postprocess::nms::{Candidate, Nms};
 use gantry::postprocess::{Detection, Family, OutputSpec, Suppression};
 use gantry::preprocess::host::{Held, Preprocessor};
 use gantry::preprocess::letterbox::Letterbox;
 use gantry::preprocess::{Align, ColorOrder, InputSpec, Layout, Resize};
+use gantry::telemetry::CameraTelemetry;
 
 fn input(size: u32, element_type: ElementType, layout: Layout) -> InputSpec {
     InputSpec {
@@ -42,7 +47,7 @@ fn frame(format: PixelFormat, width: u32, height: u32) -> Frame {
     let now = Instant::now();
     let captured = Captured { clock: CaptureClock::Test, at: now };
     let times = FrameTimes { pts: Some(Duration::ZERO), captured, received: now, ready: now };
-    Frame::new(CameraId::new("bench"), 1, times, geometry, Memory::Lent(Box::new(bytes)))
+    Frame::new(CameraId::new("bench"), 1, times, geometry, Memory::Lent(LentMemory::new(bytes)))
         .expect("the picture was made to fit its memory")
 }
 
@@ -192,15 +197,47 @@ fn suppress(criterion: &mut Criterion) {
 }
 
 fn mailbox(criterion: &mut Criterion) {
-    let frame = Arc::new(frame(PixelFormat::Gray8, 64, 64));
+    let frame = FrameRef::from(frame(PixelFormat::Gray8, 64, 64));
     let mailbox = Mailbox::new();
     criterion.bench_function("mailbox put and take", |bencher| {
         bencher.iter(|| {
-            drop(black_box(mailbox.put(Arc::clone(&frame))));
+            drop(black_box(mailbox.put(frame.clone())));
             mailbox.take()
         });
     });
 }
 
-criterion_group!(stages, preprocess, decode, suppress, mailbox);
+/// A picture's memory and its frame, from the pools and, as the yardstick, from the allocator, whose fresh pages the system
+/// has to find and clear.
+fn memory(criterion: &mut Criterion) {
+    let len = frame(PixelFormat::Nv12, 1920, 1080).geometry().len();
+    let pool =
+        SlabPool::new(len, 8, Arc::new(CameraTelemetry::new("bench"))).expect("there is memory for 8 frames");
+    let mut group = criterion.benchmark_group("memory of a 1080p picture");
+    group.bench_function("slab of the pool", |bencher| {
+        bencher.iter(|| pool.lease().map(|slab| black_box(slab.share().clone())));
+    });
+    group.bench_function("allocated and filled", |bencher| {
+        bencher.iter(|| black_box(vec![1_u8; black_box(len)]));
+    });
+    let (frames, camera) = (FramePool::new(8), CameraId::new("bench"));
+    let geometry = *frame(PixelFormat::Nv12, 1920, 1080).geometry();
+    let picture = || {
+        let now = Instant::now();
+        let times = FrameTimes {
+            pts: Some(Duration::ZERO),
+            captured: Captured { clock: CaptureClock::Test, at: now },
+            received: now,
+            ready: now,
+        };
+        let memory = Memory::Slab(pool.lease().expect("the one before went home").share());
+        Frame::new(camera.clone(), 1, times, geometry, memory)
+            .expect("the picture was made to fit its memory")
+    };
+    group.bench_function("frame of the pool", |bencher| bencher.iter(|| black_box(frames.fill(picture()))));
+    group.bench_function("frame allocated", |bencher| bencher.iter(|| black_box(Arc::new(picture()))));
+    group.finish();
+}
+
+criterion_group!(stages, preprocess, decode, suppress, mailbox, memory);
 criterion_main!(stages);

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use crossbeam_channel::bounded;
 
 use crate::config::{Camera, Config};
-use crate::frame::Frame;
+use crate::frame::FrameRef;
 use crate::frame::mailbox::{Mailbox, Waker, waker};
 use crate::frame::outlet::{Delivery, Outlet, Pace, Route as OutletRoute};
 use crate::model::Model;
@@ -88,7 +88,7 @@ pub struct Pipeline {
 }
 
 /// A mailbox, and where its frame is counted if nobody takes it any more.
-type Waiting = (Arc<Mailbox<Arc<Frame>>>, Arc<RouteTelemetry>);
+type Waiting = (Arc<Mailbox<FrameRef>>, Arc<RouteTelemetry>);
 
 /// Why the data plane could not be started.
 #[derive(Debug, thiserror::Error)]

@@ -281,7 +281,9 @@ mod tests {
 
     use super::*;
     use crate::frame::clock::{CaptureClock, Captured};
-    use crate::frame::{CameraId, ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelFormat};
+    use crate::frame::{
+        CameraId, ColorMatrix, ColorRange, FrameTimes, Geometry, LentMemory, Memory, PixelFormat,
+    };
 
     fn at(x: f32, y: f32, w: f32, h: f32) -> Annotation<'static> {
         Annotation { class_id: 0, label: "nut", score: 0.5, bbox: BBox { x, y, w, h } }
@@ -353,7 +355,7 @@ mod tests {
         let now = Instant::now();
         let captured = Captured { clock: CaptureClock::Test, at: now };
         let times = FrameTimes { pts: None, captured, received: now, ready: now };
-        let memory = Memory::Lent(Box::new(bytes));
+        let memory = Memory::Lent(LentMemory::new(bytes));
         let frame = Arc::new(Frame::new(CameraId::new("c"), 1, times, geometry, memory).unwrap());
         let image = picture(&frame).unwrap();
         assert_eq!(image.dimensions(), (3, 1));

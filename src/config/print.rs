@@ -152,6 +152,7 @@ fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Op
     out.key("transport", transport);
     out.key("stale_after", &duration_text(source.stale_after));
     out.optional("cpus", cpus.map(cpus_text));
+    out.key("video_decode", source.video_decode.name());
     out.section("detect", |out| {
         for detect in &camera.detect {
             out.item(|out| print_detect(out, detect));

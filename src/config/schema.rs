@@ -7,6 +7,8 @@ mod realtime;
 
 use std::time::Duration;
 
+use crate::source::thinning::VideoDecode;
+
 /// A key of a section.
 #[derive(Debug)]
 pub struct Key {
@@ -294,6 +296,13 @@ pub static CAMERA: &[Key] = &[
         presence: Presence::Computed("those of realtime.cpus.source"),
         example: "[0, 1]",
         meaning: "the CPUs for its threads and those of its video decoder; those of realtime.cpus.source when not given",
+    },
+    Key {
+        name: "video_decode",
+        kind: Kind::Choice(&VideoDecode::NAMES),
+        presence: Presence::Default("auto"),
+        example: "",
+        meaning: "which pictures are decoded: all, keyframes, or auto (key frames only, where each of its models has a rate_max that they suffice for)",
     },
     Key {
         name: "detect",

@@ -16,6 +16,7 @@ use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
 use crate::frame::CameraId;
 use crate::publish::{MqttConfig, Publish, PublishConfig};
 use crate::scheduler::{BatchingConfig, DetectConfig};
+use crate::source::thinning::VideoDecode;
 use crate::source::{Address, CameraConfig, Transport};
 use crate::threads::cpus::Cpus;
 use crate::yaml::{Node, Place, Problems, Value};
@@ -206,6 +207,7 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
                 _ => Transport::Tcp,
             },
             stale_after: section.duration("stale_after")?,
+            video_decode: VideoDecode::from_name(section.text("video_decode")?)?,
         },
         detect: detect.collect::<Option<Vec<_>>>()?,
     })

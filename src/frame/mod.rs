@@ -1,10 +1,11 @@
 //! One decoded picture, its memory and its times.
 //!
-//! A [`Frame`] is immutable once made and is shared by `Arc`: a camera with several models decodes once. Its memory is
-//! either a slab of a [`slab::SlabPool`] or memory that a video decoder lent us, read in place through its real strides
+//! A [`Frame`] is immutable once made and is shared by [`FrameRef`]: a camera with several models decodes once. Its memory
+//! is either a slab of a [`slab::SlabPool`] or memory that a video decoder lent us, read in place through its real strides
 //! and offsets. Which of the two it is matters to nobody downstream.
 
 pub mod clock;
+mod handle;
 pub mod mailbox;
 pub mod outlet;
 pub mod slab;
@@ -13,8 +14,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clock::Captured;
-use slab::Slab;
+use clock::{CaptureClock, Captured};
+pub use handle::{FramePool, FrameRef};
+use slab::SharedSlab;
 
 /// A camera's configured name: one MQTT topic segment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -222,13 +224,61 @@ impl Geometry {
     }
 }
 
-/// Memory that somebody else owns, such as a mapped GStreamer buffer.
-pub type LentMemory = Box<dyn AsRef<[u8]> + Send + Sync>;
+/// Memory that somebody else owns, such as a mapped GStreamer buffer. It goes back by [`Lender::take_back`] when the frame
+/// lets go of it.
+pub struct LentMemory(Option<Box<dyn Lender>>);
+
+/// What memory is lent by.
+pub trait Lender: AsRef<[u8]> + Send + Sync {
+    /// The frame does not need the memory any more. The box may be kept, to lend the next memory without an allocation.
+    fn take_back(self: Box<Self>) {}
+}
+
+impl LentMemory {
+    /// Memory that is simply dropped when it is not needed any more.
+    #[must_use]
+    pub fn new(memory: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        struct Owned<T>(T);
+        impl<T: AsRef<[u8]>> AsRef<[u8]> for Owned<T> {
+            fn as_ref(&self) -> &[u8] {
+                self.0.as_ref()
+            }
+        }
+        impl<T: AsRef<[u8]> + Send + Sync> Lender for Owned<T> {}
+        Self(Some(Box::new(Owned(memory))))
+    }
+
+    /// Memory that goes back to whoever lends it.
+    #[must_use]
+    pub fn from_lender(lender: Box<dyn Lender>) -> Self {
+        Self(Some(lender))
+    }
+}
+
+impl AsRef<[u8]> for LentMemory {
+    fn as_ref(&self) -> &[u8] {
+        (**self.0.as_ref().expect("it is there until it is dropped")).as_ref()
+    }
+}
+
+impl fmt::Debug for LentMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LentMemory({} bytes)", self.as_ref().len())
+    }
+}
+
+impl Drop for LentMemory {
+    fn drop(&mut self) {
+        if let Some(lender) = self.0.take() {
+            lender.take_back();
+        }
+    }
+}
 
 /// Where a frame's bytes are.
 pub enum Memory {
     /// In our own pool.
-    Slab(Slab),
+    Slab(SharedSlab),
     /// In the video decoder's memory, lent for as long as the frame lives.
     Lent(LentMemory),
 }
@@ -237,7 +287,7 @@ impl Memory {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Slab(slab) => slab,
-            Self::Lent(lent) => (**lent).as_ref(),
+            Self::Lent(lent) => lent.as_ref(),
         }
     }
 }
@@ -265,6 +315,16 @@ pub struct FrameTimes {
     pub ready: Instant,
 }
 
+impl FrameTimes {
+    /// The time that counts for a rate: of a live camera when the picture reached us, of a file where it is in the video,
+    /// however fast that is read.
+    #[must_use]
+    pub fn paced_at(&self) -> Instant {
+        let in_the_video = self.captured.clock == CaptureClock::File && self.pts.is_some();
+        if in_the_video { self.captured.at } else { self.ready }
+    }
+}
+
 /// One decoded picture.
 #[derive(Debug)]
 pub struct Frame {
@@ -275,7 +335,8 @@ pub struct Frame {
     /// When things happened to it.
     pub times: FrameTimes,
     geometry: Geometry,
-    memory: Memory,
+    /// There as long as anybody holds the frame.
+    memory: Option<Memory>,
 }
 
 impl Frame {
@@ -291,7 +352,7 @@ impl Frame {
         memory: Memory,
     ) -> Result<Self, FrameError> {
         geometry.check(memory.bytes().len())?;
-        Ok(Self { camera, id, times, geometry, memory })
+        Ok(Self { camera, id, times, geometry, memory: Some(memory) })
     }
 
     /// What the bytes mean.
@@ -307,7 +368,13 @@ impl Frame {
     #[must_use]
     pub fn plane(&self, index: usize) -> &[u8] {
         assert!(index < self.geometry.format.planes(), "{:?} has no plane {index}", self.geometry.format);
-        &self.memory.bytes()[self.geometry.planes[index].offset..]
+        let memory = self.memory.as_ref().expect("a frame that somebody holds has its memory");
+        &memory.bytes()[self.geometry.planes[index].offset..]
+    }
+
+    /// Lets go of the memory, when nobody holds the frame any more.
+    fn vacate(&mut self) {
+        self.memory = None;
     }
 }
 
@@ -346,6 +413,15 @@ pub enum FrameError {
 mod tests {
     use super::*;
 
+    /// A frame of one grey pixel.
+    pub(super) fn grey(id: u64, memory: Memory) -> Frame {
+        let now = Instant::now();
+        let captured = Captured { clock: CaptureClock::Test, at: now };
+        let times = FrameTimes { pts: None, captured, received: now, ready: now };
+        let geometry = Geometry::packed(PixelFormat::Gray8, 1, 1, ColorMatrix::Bt601, ColorRange::Full);
+        Frame::new(CameraId::new("a"), id, times, geometry, memory).unwrap()
+    }
+
     fn geometry(format: PixelFormat, width: u32, height: u32) -> Geometry {
         Geometry::packed(format, width, height, ColorMatrix::Bt601, ColorRange::Limited)
     }
@@ -369,6 +445,28 @@ mod tests {
         assert_eq!(narrow.check(1000), Err(FrameError::StrideTooSmall { plane: 0, stride: 11, row: 12 }));
         let flat = Geometry { height: 0, ..whole };
         assert_eq!(flat.check(1000), Err(FrameError::NoPixels { width: 4, height: 0 }));
+    }
+
+    #[test]
+    fn lent_memory_goes_back_to_its_lender() {
+        struct Lent(Arc<std::sync::Mutex<Vec<Self>>>);
+        impl AsRef<[u8]> for Lent {
+            fn as_ref(&self) -> &[u8] {
+                &[3]
+            }
+        }
+        impl Lender for Lent {
+            fn take_back(self: Box<Self>) {
+                let home = Arc::clone(&self.0);
+                home.lock().unwrap().push(*self);
+            }
+        }
+        let home = Arc::default();
+        let frame = grey(1, Memory::Lent(LentMemory::from_lender(Box::new(Lent(Arc::clone(&home))))));
+        assert_eq!(frame.plane(0), [3]);
+        assert!(home.lock().unwrap().is_empty());
+        drop(frame);
+        assert_eq!(home.lock().unwrap().drain(..).count(), 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Frame;
+use super::FrameRef;
 use super::mailbox::{Mailbox, Waker};
 use crate::telemetry::{CameraTelemetry, DropReason, RouteTelemetry};
 use crate::threads::Shutdown;
@@ -24,7 +24,7 @@ pub enum Delivery {
 #[derive(Debug)]
 pub struct Route {
     /// Where the frame waits.
-    pub mailbox: Arc<Mailbox<Arc<Frame>>>,
+    pub mailbox: Arc<Mailbox<FrameRef>>,
     /// Wakes the device's worker.
     pub waker: Waker,
     /// Counts what happens here.
@@ -64,40 +64,69 @@ impl Outlet {
         &self.telemetry
     }
 
-    /// Delivers a frame. A lossless source is held back here; `waiting` is called before each wait.
+    /// The most frames that are under way at once: on each route one in the mailbox and one in each of the two batches of
+    /// its session, and the one that is being delivered.
+    #[must_use]
+    pub fn frames_in_flight(&self) -> usize {
+        3 * self.routes.len() + 1
+    }
+
+    /// How far apart the frames are that the fastest model wants; none where one wants all there are, and where there is no
+    /// model.
+    #[must_use]
+    pub fn period(&self) -> Option<Duration> {
+        let periods = self.routes.iter().map(|route| route.pace.as_ref().map(Pace::period));
+        periods.reduce(|a, b| a.zip(b).map(|(a, b)| a.min(b))).flatten()
+    }
+
+    /// Delivers a frame. A lossless source is held back here; `waiting` is called before each wait. `spacing` is how far
+    /// apart frames come where the source already keeps to the rate, and else zero.
     ///
     /// # Errors
     /// [`Stopped`] when the end has begun; the frame is counted as dropped for that reason where it was not delivered.
-    pub fn send(&mut self, frame: &Arc<Frame>, mut waiting: impl FnMut()) -> Result<(), Stopped> {
+    pub fn send(
+        &mut self,
+        frame: FrameRef,
+        spacing: Duration,
+        mut waiting: impl FnMut(),
+    ) -> Result<(), Stopped> {
         self.telemetry.frames.add(1);
         let ending = self.shutdown.begun();
+        // The last route that takes the frame gets this holder itself, the ones before get one more each.
+        let mut last: Option<&mut Route> = None;
         for route in &mut self.routes {
             route.telemetry.offered.add(1);
             if ending {
                 // Nobody may be there any more to take it.
                 route.telemetry.dropped(DropReason::Stopped);
-                continue;
-            }
-            if !route.pace.as_mut().is_none_or(|pace| pace.admit(frame.times.ready)) {
+            } else if !route.pace.as_mut().is_none_or(|pace| pace.admit(frame.times.paced_at(), spacing)) {
                 route.telemetry.dropped(DropReason::Rate);
-                continue;
+            } else if let Some(before) = last.replace(route) {
+                before.put(frame.clone(), self.delivery, &self.shutdown, &mut waiting);
             }
-            match self.delivery {
-                Delivery::NewestWins => {
-                    if route.mailbox.put(Arc::clone(frame)).is_some() {
-                        route.telemetry.dropped(DropReason::Stale);
-                    }
-                }
-                Delivery::Lossless => {
-                    let put = route.mailbox.put_waiting(Arc::clone(frame), &self.shutdown, &mut waiting);
-                    if put.is_err() {
-                        route.telemetry.dropped(DropReason::Stopped);
-                    }
-                }
-            }
-            route.waker.wake();
+        }
+        if let Some(last) = last {
+            last.put(frame, self.delivery, &self.shutdown, &mut waiting);
         }
         if self.shutdown.begun() { Err(Stopped) } else { Ok(()) }
+    }
+}
+
+impl Route {
+    fn put(&self, frame: FrameRef, delivery: Delivery, shutdown: &Shutdown, waiting: &mut impl FnMut()) {
+        match delivery {
+            Delivery::NewestWins => {
+                if self.mailbox.put(frame).is_some() {
+                    self.telemetry.dropped(DropReason::Stale);
+                }
+            }
+            Delivery::Lossless => {
+                if self.mailbox.put_waiting(frame, shutdown, waiting).is_err() {
+                    self.telemetry.dropped(DropReason::Stopped);
+                }
+            }
+        }
+        self.waker.wake();
     }
 }
 
@@ -112,19 +141,41 @@ impl Pace {
     /// At most `per_second` frames a second; it must be positive and finite.
     #[must_use]
     pub fn new(per_second: f64) -> Self {
-        Self { period: Duration::from_secs_f64(1.0 / per_second), due: None }
+        Self::every(Duration::from_secs_f64(1.0 / per_second))
     }
 
-    /// Whether a frame that came at `now` may pass. A frame that is early by less than an eighth of the period passes,
-    /// so that 25 frames a second limited to 25 all pass in spite of jitter; the next due time keeps to the grid, so
-    /// that the average stays below the limit.
-    pub fn admit(&mut self, now: Instant) -> bool {
+    /// At most one frame each `period`.
+    #[must_use]
+    pub fn every(period: Duration) -> Self {
+        Self { period, due: None }
+    }
+
+    /// How far apart the frames are that pass.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Whether a frame of the time `now` may pass. A frame that is early by less than an eighth of the period passes, so
+    /// that 25 frames a second limited to 25 all pass in spite of jitter; the next due time keeps to the grid, so that the
+    /// average stays below the limit.
+    ///
+    /// `spacing` is how far apart frames come, where that is known, and else zero. Frames that come about as far apart as
+    /// they are wanted pass unless they are early by more than half of that, and of those that come more often the nearest to
+    /// its due time: the next one may be long in coming.
+    pub fn admit(&mut self, now: Instant, spacing: Duration) -> bool {
         let due = self.due.unwrap_or(now);
-        if now + self.period / 8 < due {
+        let is_at_its_own_pace = spacing >= self.period - self.period / 8;
+        let early = due.saturating_duration_since(now);
+        // So long before it is due comes nothing, unless the frames' clock went back.
+        let has_jumped = early > self.period * 2 + spacing;
+        let tolerance = if is_at_its_own_pace { self.period / 2 } else { (self.period / 8).max(spacing / 2) };
+        if early > tolerance && !has_jumped {
             return false;
         }
         // After a gap the grid starts anew, so that no burst makes up for it.
-        self.due = Some(if now > due + self.period { now } else { due } + self.period);
+        let off_the_grid = now > due + self.period || has_jumped || is_at_its_own_pace;
+        self.due = Some(if off_the_grid { now } else { due } + self.period);
         true
     }
 }
@@ -132,18 +183,13 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::clock::{CaptureClock, Captured};
     use crate::frame::mailbox::waker;
-    use crate::frame::{CameraId, ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelFormat};
+    use crate::frame::tests::grey;
+    use crate::frame::{LentMemory, Memory};
     use crate::threads::shutdown;
 
-    fn frame() -> Arc<Frame> {
-        let now = Instant::now();
-        let captured = Captured { clock: CaptureClock::Test, at: now };
-        let times = FrameTimes { pts: None, captured, received: now, ready: now };
-        let geometry = Geometry::packed(PixelFormat::Gray8, 1, 1, ColorMatrix::Bt601, ColorRange::Full);
-        let memory = Memory::Lent(Box::new(vec![0; 1]));
-        Arc::new(Frame::new(CameraId::new("a"), 1, times, geometry, memory).unwrap())
+    fn frame() -> FrameRef {
+        grey(1, Memory::Lent(LentMemory::new([0_u8; 1]))).into()
     }
 
     #[test]
@@ -160,9 +206,9 @@ mod tests {
             };
             let mut outlet =
                 Outlet::new(vec![route], delivery, Arc::new(CameraTelemetry::new("a")), shutdown);
-            assert_eq!(outlet.send(&frame(), || ()), Ok(()));
+            assert_eq!(outlet.send(frame(), Duration::ZERO, || ()), Ok(()));
             end.begin();
-            assert_eq!(outlet.send(&frame(), || panic!("nobody would take it")), Err(Stopped));
+            assert_eq!(outlet.send(frame(), Duration::ZERO, || panic!("nobody would take it")), Err(Stopped));
             assert_eq!(telemetry.drops(DropReason::Stopped), 1);
             assert_eq!(telemetry.in_flight(), 1, "the one before is still in the mailbox");
             assert!(mailbox.take().is_some());
@@ -171,7 +217,7 @@ mod tests {
 
     fn passed(per_second: f64, arrivals_ms: impl Iterator<Item = u64>) -> Vec<u64> {
         let (start, mut pace) = (Instant::now(), Pace::new(per_second));
-        arrivals_ms.filter(|&ms| pace.admit(start + Duration::from_millis(ms))).collect()
+        arrivals_ms.filter(|&ms| pace.admit(start + Duration::from_millis(ms), Duration::ZERO)).collect()
     }
 
     #[test]
@@ -186,6 +232,28 @@ mod tests {
         let jitter = [0, 3, 1, 4, 0, 2, 4, 1];
         let arrivals = (0..200).map(|n| n * 40 + jitter[usize::try_from(n % 8).unwrap()]);
         assert_eq!(passed(25.0, arrivals).len(), 200);
+    }
+
+    #[test]
+    fn a_pace_lets_every_frame_of_a_source_that_keeps_to_it_through() {
+        let (start, mut pace) = (Instant::now(), Pace::new(1.0));
+        let mut admit = |ms: u64| pace.admit(start + Duration::from_millis(ms), Duration::from_millis(960));
+        // 40 ms less than a second apart, and up to 300 ms off: none may be lost, or the next one is 2 s old.
+        let jitter = [0, 300, 20, 150, 0, 290];
+        assert!((0..100).all(|n| admit(n * 960 + jitter[usize::try_from(n % 6).unwrap()])));
+    }
+
+    #[test]
+    fn a_pace_picks_the_frame_nearest_to_its_time_of_those_that_are_far_apart() {
+        let (start, mut pace) = (Instant::now(), Pace::new(0.2));
+        let mut admit = |ms: u64| pace.admit(start + Duration::from_millis(ms), Duration::from_secs(1));
+        let passed: Vec<_> = (0..12).map(|n| n * 1000 - n * n % 7 * 40).filter(|&ms| admit(ms)).collect();
+        assert_eq!(passed.len(), 3, "each fifth: {passed:?}");
+    }
+
+    #[test]
+    fn a_pace_goes_on_after_the_clock_of_the_frames_went_back() {
+        assert_eq!(passed(10.0, [5000, 5100, 100, 150, 200].into_iter()), [5000, 5100, 100, 200]);
     }
 
     #[test]

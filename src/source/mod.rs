@@ -8,6 +8,7 @@ pub mod gstreamer;
 mod local;
 pub mod state;
 pub mod synthetic;
+pub mod thinning;
 pub mod video;
 
 use std::fmt;
@@ -19,11 +20,14 @@ use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 
 use crate::frame::outlet::{Outlet, Stopped};
-use crate::frame::{CameraId, Frame, FrameTimes, Geometry, Memory};
+use crate::frame::slab::SlabPool;
+use crate::frame::{CameraId, Frame, FramePool, FrameTimes, Geometry, Memory};
+use crate::memory::MemoryError;
 use crate::secret::Secret;
 use crate::telemetry::{CameraTelemetry, error_chain, is_tried_again};
 use crate::threads::{Heartbeat, Shutdown};
 use state::{Backoff, CameraState};
+use thinning::VideoDecode;
 
 /// A camera as configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +44,8 @@ pub struct CameraConfig {
     pub transport: Transport,
     /// A live camera that delivers no frame for this long is opened anew.
     pub stale_after: Duration,
+    /// Which of its pictures are decoded.
+    pub video_decode: VideoDecode,
 }
 
 /// Where a camera is. `Display` and `Debug` leave out the query of an RTSP address, since cameras take passwords there.
@@ -74,8 +80,15 @@ impl CameraConfig {
     /// A camera whose every other key is the config's default.
     #[must_use]
     pub fn new(id: CameraId, address: Address) -> Self {
-        let (transport, stale_after) = (Transport::Tcp, Duration::from_secs(3));
-        Self { id, address, username: None, password: None, transport, stale_after }
+        Self {
+            id,
+            address,
+            username: None,
+            password: None,
+            transport: Transport::Tcp,
+            stale_after: Duration::from_secs(3),
+            video_decode: VideoDecode::Auto,
+        }
     }
 }
 
@@ -258,6 +271,13 @@ pub struct Intake {
     camera: CameraId,
     telemetry: Arc<CameraTelemetry>,
     outlet: Mutex<Outlet>,
+    frames_in_flight: usize,
+    period: Option<Duration>,
+    /// How far apart frames come while the source itself keeps to the rate, in nanoseconds; 0 while it does not.
+    spacing: AtomicU64,
+    frames: FramePool,
+    /// The newest pool of the camera's, kept over a broken connection.
+    slabs: Mutex<Option<SlabPool>>,
     next_id: AtomicU64,
     origin: Instant,
     /// Milliseconds from `origin` to this connection's first and newest frame, plus 1; 0 for none yet.
@@ -271,10 +291,16 @@ impl Intake {
     /// An intake for a camera. Each change of the camera's state is given to `report`, which must not block.
     #[must_use]
     pub fn new(camera: CameraId, outlet: Outlet, report: Box<dyn Fn(CameraState) + Send + Sync>) -> Self {
+        let (frames_in_flight, period) = (outlet.frames_in_flight(), outlet.period());
         Self {
             camera,
             telemetry: Arc::clone(outlet.telemetry()),
             outlet: Mutex::new(outlet),
+            frames_in_flight,
+            period,
+            spacing: AtomicU64::new(0),
+            frames: FramePool::new(frames_in_flight),
+            slabs: Mutex::new(None),
             next_id: AtomicU64::new(1),
             origin: Instant::now(),
             first_frame: AtomicU64::new(0),
@@ -296,6 +322,51 @@ impl Intake {
         &self.telemetry
     }
 
+    /// The most frames of the camera's that are under way at once.
+    #[must_use]
+    pub fn frames_in_flight(&self) -> usize {
+        self.frames_in_flight
+    }
+
+    /// How far apart the frames are that the fastest model wants; none where one wants all there are.
+    #[must_use]
+    pub fn period(&self) -> Option<Duration> {
+        self.period
+    }
+
+    /// The source itself keeps to the rate with the frame that is delivered next, and its frames come so far apart; or it
+    /// does not.
+    pub fn set_spacing(&self, spacing: Option<Duration>) {
+        let nanos = spacing.map_or(0, |spacing| u64::try_from(spacing.as_nanos()).unwrap_or(u64::MAX));
+        self.spacing.store(nanos, Ordering::Relaxed);
+    }
+
+    /// A picture came at `at` that nobody wants decoded: the camera is silent no more than with a frame.
+    pub fn skip(&self, at: Instant) {
+        self.telemetry.skipped.add(1);
+        if self.newest_frame.load(Ordering::Relaxed) > 0 {
+            self.newest_frame.store(self.stamp(at), Ordering::Relaxed);
+        }
+    }
+
+    /// Memory for the camera's pictures, of `len` bytes each: for all frames that are under way at once, and for `held`
+    /// more that the source holds. It is made here, unless the connection before had the same. A pool of another size is
+    /// freed when the last of its frames returns.
+    ///
+    /// # Errors
+    /// When the machine has not that much memory left, or cannot give it as it is required.
+    pub fn slabs(&self, len: usize, held: usize) -> Result<SlabPool, MemoryError> {
+        let mut newest = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = self.frames_in_flight + held;
+        if let Some(pool) = newest.as_ref().filter(|pool| pool.slab_len() == len && pool.slabs() == count) {
+            return Ok(pool.clone());
+        }
+        // Before the new one is made, so that both are there at once only as far as frames of the old one are under way.
+        *newest = None;
+        let pool = SlabPool::new(len, count, Arc::clone(&self.telemetry))?;
+        Ok(newest.insert(pool).clone())
+    }
+
     /// Delivers a decoded picture. Memory that makes no sense is counted, told once a connection, and is no reason to
     /// end. A lossless source waits here; `waiting` is called before each wait.
     ///
@@ -310,7 +381,7 @@ impl Intake {
     ) -> Result<(), Stopped> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let frame = match Frame::new(self.camera.clone(), id, times, geometry, memory) {
-            Ok(frame) => Arc::new(frame),
+            Ok(frame) => self.frames.fill(frame),
             Err(error) => {
                 self.refuse(&error.to_string());
                 return Ok(());
@@ -323,7 +394,8 @@ impl Intake {
             info!(camera = %self.camera, format = geometry.format.name(), "live: {}x{}", geometry.width, geometry.height);
             self.report(CameraState::Live);
         }
-        self.outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&frame, waiting)
+        let spacing = Duration::from_nanos(self.spacing.load(Ordering::Relaxed));
+        self.outlet.lock().unwrap_or_else(PoisonError::into_inner).send(frame, spacing, waiting)
     }
 
     /// Counts a picture that cannot be made a frame, and tells the first of a connection.
@@ -352,6 +424,7 @@ impl Intake {
         self.first_frame.store(0, Ordering::Relaxed);
         self.newest_frame.store(0, Ordering::Relaxed);
         self.refusal_told.store(false, Ordering::Relaxed);
+        self.set_spacing(None);
     }
 
     fn report(&self, state: CameraState) {
@@ -395,6 +468,17 @@ pub enum SourceError {
         address: String,
         /// Why, in words, with the cure where one is known.
         reason: String,
+    },
+    /// There is no memory for its frames.
+    #[error("there is no memory for its frames of {width}x{height}")]
+    Memory {
+        /// Width in pixels.
+        width: u32,
+        /// Height in pixels.
+        height: u32,
+        /// Why.
+        #[source]
+        source: MemoryError,
     },
     /// It was open and broke.
     #[error("the stream broke: {reason}")]

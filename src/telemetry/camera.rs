@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-use super::Counter;
+use super::{CopyReason, Counter, PoolSnapshot, PoolTelemetry};
 
 /// Counts of one camera.
 #[derive(Debug)]
@@ -13,14 +13,16 @@ pub struct CameraTelemetry {
     pub camera: String,
     /// Encoded pictures that entered the video decoder.
     pub encoded: Counter,
+    /// Encoded pictures that nobody wants and that were therefore not decoded.
+    pub skipped: Counter,
     /// Decoded frames that reached us.
     pub frames: Counter,
-    /// Frames that came in a format which had to be converted first.
-    pub converted: Counter,
     /// Frames whose memory made no sense and were thrown away.
     pub unusable: Counter,
-    /// Pictures that were not made because all memory of the camera's pool was in use.
+    /// Times that all memory of the camera's pool was in use: a picture was not made, or the pool grew for it.
     pub exhausted: Counter,
+    /// The memory that its frames are in.
+    pub pool: PoolTelemetry,
     /// Connections that delivered at least one frame.
     pub connects: Counter,
     /// Attempts that failed, and connections that broke.
@@ -36,10 +38,12 @@ pub struct CameraSnapshot {
     pub camera: String,
     pub state: String,
     pub encoded: u64,
+    pub skipped: u64,
     pub frames: u64,
     pub converted: u64,
     pub unusable: u64,
     pub exhausted: u64,
+    pub pool: PoolSnapshot,
     pub connects: u64,
     pub failures: u64,
 }
@@ -51,10 +55,11 @@ impl CameraTelemetry {
         Self {
             camera: camera.to_owned(),
             encoded: Counter::default(),
+            skipped: Counter::default(),
             frames: Counter::default(),
-            converted: Counter::default(),
             unusable: Counter::default(),
             exhausted: Counter::default(),
+            pool: PoolTelemetry::default(),
             connects: Counter::default(),
             failures: Counter::default(),
             state: Mutex::new("connecting".to_owned()),
@@ -77,10 +82,12 @@ impl CameraTelemetry {
             camera: self.camera.clone(),
             state: self.state(),
             encoded: self.encoded.get(),
+            skipped: self.skipped.get(),
             frames: self.frames.get(),
-            converted: self.converted.get(),
+            converted: self.pool.copies(CopyReason::Format),
             unusable: self.unusable.get(),
             exhausted: self.exhausted.get(),
+            pool: self.pool.snapshot(self.exhausted.get()),
             connects: self.connects.get(),
             failures: self.failures.get(),
         }

@@ -8,8 +8,8 @@ use tracing::warn;
 
 use super::{Shared, WorkerError};
 use crate::backend::{BackendError, Device, LoadOptions, ModelFile, Session};
-use crate::frame::Frame;
 use crate::frame::mailbox::Mailbox;
+use crate::frame::{Frame, FrameRef};
 use crate::model::{Model, bundle};
 use crate::postprocess::{Decoder, Detection};
 use crate::preprocess::host::{Held, Preprocessor};
@@ -40,7 +40,7 @@ pub struct LaneConfig {
 #[derive(Clone, Debug)]
 pub struct Route {
     /// Where its newest frame waits.
-    pub mailbox: Arc<Mailbox<Arc<Frame>>>,
+    pub mailbox: Arc<Mailbox<FrameRef>>,
     /// Its counters for this model.
     pub telemetry: Arc<RouteTelemetry>,
     /// A result must be made within this time of the frame's arrival.
@@ -95,7 +95,7 @@ pub enum Progress {
 #[derive(Debug)]
 struct Pending {
     route: usize,
-    frame: Arc<Frame>,
+    frame: FrameRef,
     back: Letterbox,
     taken: Instant,
     written: Instant,
@@ -239,7 +239,7 @@ impl Lane {
     }
 
     /// Writes a frame into the open batch.
-    fn write(&mut self, index: usize, frame: Arc<Frame>) {
+    fn write(&mut self, index: usize, frame: FrameRef) {
         let route = &self.routes[index];
         let taken = Instant::now();
         let deadline = route.deadline.map(|deadline| frame.times.received + deadline);

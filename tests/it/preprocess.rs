@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use gantry::backend::tensor::{ElementType, ElementsMut};
 use gantry::frame::clock::{CaptureClock, Captured};
 use gantry::frame::{
-    CameraId, ColorMatrix, ColorRange, Frame, FrameTimes, Geometry, Memory, PixelFormat, Plane,
+    CameraId, ColorMatrix, ColorRange, Frame, FrameTimes, Geometry, LentMemory, Memory, PixelFormat, Plane,
 };
 use gantry::preprocess::host::{GEOMETRIES_MAX, Held, Preprocessor};
 use gantry::preprocess::letterbox::Letterbox;
@@ -27,7 +27,7 @@ pub(crate) fn frame(geometry: Geometry, bytes: Vec<u8>) -> Frame {
     let now = Instant::now();
     let captured = Captured { clock: CaptureClock::Test, at: now };
     let times = FrameTimes { pts: Some(Duration::ZERO), captured, received: now, ready: now };
-    Frame::new(CameraId::new("test"), 1, times, geometry, Memory::Lent(Box::new(bytes))).unwrap()
+    Frame::new(CameraId::new("test"), 1, times, geometry, Memory::Lent(LentMemory::new(bytes))).unwrap()
 }
 
 /// A picture of noise, with `gap` bytes before each plane and `slack` bytes after each row but the last of the memory.

@@ -3,6 +3,10 @@
 #[cfg(feature = "gstreamer")]
 mod files;
 #[cfg(feature = "gstreamer")]
+mod keyframes;
+#[cfg(feature = "gstreamer")]
+mod memory;
+#[cfg(feature = "gstreamer")]
 mod rtsp;
 mod synthetic;
 #[cfg(feature = "gstreamer")]
@@ -12,11 +16,13 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+#[cfg(feature = "gstreamer")]
+use std::{path::Path, process::Command};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gantry::frame::mailbox::{Mailbox, waker};
-use gantry::frame::outlet::{Delivery, Outlet, Route};
-use gantry::frame::{CameraId, Frame};
+use gantry::frame::outlet::{Delivery, Outlet, Pace, Route};
+use gantry::frame::{CameraId, Frame, FrameRef};
 use gantry::source::state::CameraState;
 use gantry::source::{self, Address, CameraConfig, Intake};
 use gantry::telemetry::{CameraTelemetry, DropReason, RouteTelemetry};
@@ -27,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A camera that runs under `source::run`, and the one model that looks at it: the test itself.
 struct Camera {
-    mailbox: Arc<Mailbox<Arc<Frame>>>,
+    mailbox: Arc<Mailbox<FrameRef>>,
     woken: Receiver<()>,
     states: Arc<(Mutex<Vec<CameraState>>, Condvar)>,
     telemetry: Arc<CameraTelemetry>,
@@ -38,6 +44,11 @@ struct Camera {
 
 impl Camera {
     fn start(config: CameraConfig) -> Self {
+        Self::paced(config, None)
+    }
+
+    /// The same, with the model wanting at most so many frames a second.
+    fn paced(config: CameraConfig, rate_max: Option<f64>) -> Self {
         let (waker, woken) = waker();
         let mailbox = Arc::new(Mailbox::new());
         let telemetry = Arc::new(CameraTelemetry::new(config.id.as_str()));
@@ -49,7 +60,7 @@ impl Camera {
             mailbox: Arc::clone(&mailbox),
             waker: waker.clone(),
             telemetry: Arc::clone(&route),
-            pace: None,
+            pace: rate_max.map(Pace::new),
         }];
         let outlet = Outlet::new(routes, delivery, Arc::clone(&telemetry), token.clone());
         let told = Arc::clone(&states);
@@ -81,7 +92,7 @@ impl Camera {
     }
 
     /// The next frame; none when the camera has ended or failed for good, or nothing comes.
-    fn next(&self) -> Option<Arc<Frame>> {
+    fn next(&self) -> Option<FrameRef> {
         let until = Instant::now() + PATIENCE;
         loop {
             let is_final = self.states.0.lock().unwrap().last().is_some_and(CameraState::is_final);
@@ -98,7 +109,7 @@ impl Camera {
         }
     }
 
-    fn frames(&self, count: usize) -> Vec<Arc<Frame>> {
+    fn frames(&self, count: usize) -> Vec<FrameRef> {
         let frames: Vec<_> = std::iter::from_fn(|| self.next()).take(count).collect();
         assert_eq!(frames.len(), count, "{:?}", self.states());
         frames
@@ -156,6 +167,24 @@ fn scratch(name: &str, content: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let path = folder.path().join(name);
     std::fs::File::create(&path).unwrap().write_all(content).unwrap();
     (folder, path)
+}
+
+/// Makes a video of 25 frames; false where ffmpeg is not installed.
+#[cfg(feature = "gstreamer")]
+fn make_video(path: &Path, source: &str, options: &[&str]) -> bool {
+    let input = ["-f", "lavfi", "-i", source];
+    ffmpeg(&[&input, options, &["-frames:v", "25", path.to_str().unwrap()]].concat()).is_some()
+}
+
+/// Runs ffmpeg and returns what it writes to its standard output; none where it is not installed.
+#[cfg(feature = "gstreamer")]
+fn ffmpeg(arguments: &[&str]) -> Option<Vec<u8>> {
+    if !crate::rig::has_program("ffmpeg") {
+        return None;
+    }
+    let output = Command::new("ffmpeg").args(["-v", "error", "-y"]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(output.stdout)
 }
 
 /// Every frame of a lossless camera, checked for order, with what `look` makes of each.

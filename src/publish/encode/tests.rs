@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::frame::clock::{CaptureClock, Captured};
-use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelFormat};
+use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, LentMemory, Memory, PixelFormat};
 use crate::postprocess::bbox::BBox;
 use crate::publish::sink_queue;
 use crate::telemetry::{
@@ -52,7 +52,7 @@ fn frame(id: u64, (width, height): (u32, u32), captured: Captured, received: Ins
     let geometry =
         Geometry::packed(PixelFormat::Gray8, width, height, ColorMatrix::Bt601, ColorRange::Limited);
     let times = FrameTimes { pts: None, captured, received, ready: received };
-    let memory = Memory::Lent(Box::new(vec![0_u8; geometry.len()]));
+    let memory = Memory::Lent(LentMemory::new(vec![0_u8; geometry.len()]));
     Frame::new(CameraId::new("press-1"), id, times, geometry, memory).unwrap()
 }
 

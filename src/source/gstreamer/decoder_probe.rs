@@ -1,15 +1,17 @@
 //! When a picture's data entered the video decoder.
 //!
 //! decodebin makes its video decoder by itself, so it is recognised as it is added; a probe on its sink pad counts the
-//! encoded pictures and notes when each came. A decoded frame is matched by its presentation time, because a stream with
+//! encoded pictures, notes when each came, and keeps back those that nobody wants decoded. A decoded frame is matched by its presentation time, because a stream with
 //! B-frames leaves the decoder in another order than it entered.
 
-use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use gst::prelude::*;
 
 use super::tap::Tap;
+use crate::source::thinning::Verdict;
 
 /// More pictures than any decoder holds back: H.264 and H.265 reorder at most 16, and libav's frame threads add one
 /// picture each.
@@ -18,35 +20,53 @@ const REMEMBERED: usize = 64;
 /// When the newest encoded pictures came.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    ring: [Option<(Option<u64>, Instant)>; REMEMBERED],
+    ring: [Option<(Option<u64>, Arrival)>; REMEMBERED],
     next: usize,
+    newest: u64,
+}
+
+/// When an encoded picture came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    /// The time.
+    pub(super) at: Instant,
+    /// The how manieth of its connection it was, from 1.
+    pub(super) number: u64,
+    /// How far apart pictures come of which only those are decoded that are wanted; none where all are decoded.
+    pub(super) spacing: Option<Duration>,
 }
 
 impl Default for Arrivals {
     fn default() -> Self {
-        Self { ring: [None; REMEMBERED], next: 0 }
+        Self { ring: [None; REMEMBERED], next: 0, newest: 0 }
     }
 }
 
 impl Arrivals {
-    /// Notes that the picture with this presentation time, in nanoseconds, came at `at`.
-    pub(super) fn note(&mut self, pts: Option<u64>, at: Instant) {
-        self.ring[self.next] = Some((pts, at));
+    /// Notes that the picture with this presentation time, in nanoseconds, came at `at`, with pictures so far apart.
+    pub(super) fn note(&mut self, pts: Option<u64>, at: Instant, spacing: Option<Duration>) {
+        self.newest += 1;
+        self.ring[self.next] = Some((pts, Arrival { at, number: self.newest, spacing }));
         self.next = (self.next + 1) % REMEMBERED;
+    }
+
+    /// The number of the newest picture; 0 before the first.
+    pub(super) fn newest(&self) -> u64 {
+        self.newest
     }
 
     /// When the picture with this presentation time came. Where no such picture is known (a decoder that changes times,
     /// a stream without them) it is the newest picture's time: that one pushed this frame out. None where no picture
     /// came at all, as with a camera that sends raw frames.
-    pub(super) fn of(&self, pts: Option<u64>) -> Option<Instant> {
+    pub(super) fn of(&self, pts: Option<u64>) -> Option<Arrival> {
         let newest_first =
             (1..=REMEMBERED).map(|back| self.ring[(self.next + REMEMBERED - back) % REMEMBERED]);
         let mut newest = None;
-        for (known, at) in newest_first.flatten() {
+        for (known, arrival) in newest_first.flatten() {
             if pts.is_some() && known == pts {
-                return Some(at);
+                return Some(arrival);
             }
-            newest = newest.or(Some(at));
+            newest = newest.or(Some(arrival));
         }
         newest
     }
@@ -60,12 +80,33 @@ pub(super) fn watch(pipeline: &gst::Pipeline, tap: &Arc<Tap>) {
         if is_video_decoder(element)
             && let Some(pad) = element.static_pad("sink")
         {
+            keep_to_our_processors(element);
             probe(&pad, &tap);
         }
     });
 }
 
-fn is_video_decoder(element: &gst::Element) -> bool {
+/// The most threads that a decoder decodes with: one for each processor that we may use, 16 as in libav.
+pub(super) fn threads() -> usize {
+    thread::available_parallelism().map_or(1, |count| count.get().min(16))
+}
+
+/// libav's decoders count the processors of the machine. Where we may use one of them, decoding a file with a thread each
+/// (1080p H.264) took 9 % more CPU, and 14 context switches a picture, for nothing. Otherwise its choice stands, since it
+/// was measured to be right: several pictures at once of a file, and of a live stream, where that would make each picture
+/// late, the slices of one picture, which took as much CPU as a single thread within 1 %, with one slice a picture as with
+/// four.
+fn keep_to_our_processors(decoder: &gst::Element) {
+    const PROPERTY: &str = "max-threads";
+    let has_threads =
+        decoder.find_property(PROPERTY).is_some_and(|property| property.value_type() == i32::static_type());
+    if has_threads && threads() == 1 {
+        decoder.set_property(PROPERTY, 1);
+    }
+}
+
+/// Whether an element decodes video or pictures.
+pub(super) fn is_video_decoder(element: &gst::Element) -> bool {
     let klass = element.factory().and_then(|factory| factory.metadata("klass").map(str::to_owned));
     // `Generic/Bin/Decoder` is decodebin; a JPEG decoder is `Codec/Decoder/Image`.
     klass.is_some_and(|klass| {
@@ -79,25 +120,26 @@ fn probe(pad: &gst::Pad, tap: &Arc<Tap>) {
     let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
     pad.add_probe(kinds, move |_, info| {
         let now = Instant::now();
-        let mut arrivals = tap.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut note = |buffer: &gst::BufferRef| {
-            arrivals.note(buffer.pts().map(gst::ClockTime::nseconds), now);
-            tap.encoded();
+        let decoded = match &info.data {
+            Some(gst::PadProbeData::Buffer(buffer)) => tap.encoded(buffer, now) == Verdict::Decode,
+            // A list goes in whole, or not at all.
+            Some(gst::PadProbeData::BufferList(list)) => {
+                list.iter().filter(|buffer| tap.encoded(buffer, now) == Verdict::Decode).count() > 0
+            }
+            _ => true,
         };
-        match &info.data {
-            Some(gst::PadProbeData::Buffer(buffer)) => note(buffer),
-            Some(gst::PadProbeData::BufferList(list)) => list.iter().for_each(note),
-            _ => {}
-        }
-        gst::PadProbeReturn::Ok
+        // `Drop` would have GStreamer 1.22 free what the binding has freed.
+        if decoded { gst::PadProbeReturn::Ok } else { gst::PadProbeReturn::Handled }
     });
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    fn time_of(arrivals: &Arrivals, pts: Option<u64>) -> Option<Instant> {
+        arrivals.of(pts).map(|arrival| arrival.at)
+    }
 
     #[test]
     fn reordered_pictures_find_their_own_time() {
@@ -105,9 +147,9 @@ mod tests {
         let at = |n: u64| start + Duration::from_millis(n);
         // Decoding order of I P B B: presentation times 0 3 1 2.
         for (n, pts) in [0, 3, 1, 2].into_iter().enumerate() {
-            arrivals.note(Some(pts), at(n as u64));
+            arrivals.note(Some(pts), at(n as u64), None);
         }
-        let found: Vec<_> = (0..4).map(|pts| arrivals.of(Some(pts)).unwrap() - start).collect();
+        let found: Vec<_> = (0..4).map(|pts| arrivals.of(Some(pts)).unwrap().at - start).collect();
         assert_eq!(found, [0, 2, 3, 1].map(Duration::from_millis));
     }
 
@@ -116,11 +158,11 @@ mod tests {
         let (start, mut arrivals) = (Instant::now(), Arrivals::default());
         assert_eq!(arrivals.of(Some(1)), None);
         assert_eq!(arrivals.of(None), None);
-        arrivals.note(Some(7), start);
-        arrivals.note(None, start + Duration::from_millis(1));
-        assert_eq!(arrivals.of(Some(9)), Some(start + Duration::from_millis(1)));
-        assert_eq!(arrivals.of(None), Some(start + Duration::from_millis(1)));
-        assert_eq!(arrivals.of(Some(7)), Some(start));
+        arrivals.note(Some(7), start, None);
+        arrivals.note(None, start + Duration::from_millis(1), None);
+        assert_eq!(time_of(&arrivals, Some(9)), Some(start + Duration::from_millis(1)));
+        assert_eq!(time_of(&arrivals, None), Some(start + Duration::from_millis(1)));
+        assert_eq!(time_of(&arrivals, Some(7)), Some(start));
     }
 
     #[test]
@@ -128,19 +170,20 @@ mod tests {
         let (start, mut arrivals) = (Instant::now(), Arrivals::default());
         let total = REMEMBERED as u64 + 10;
         for n in 0..total {
-            arrivals.note(Some(n), start + Duration::from_millis(n));
+            arrivals.note(Some(n), start + Duration::from_millis(n), None);
         }
         let newest = start + Duration::from_millis(total - 1);
-        assert_eq!(arrivals.of(Some(9)), Some(newest), "forgotten");
-        assert_eq!(arrivals.of(Some(10)), Some(start + Duration::from_millis(10)));
+        assert_eq!((arrivals.newest(), arrivals.of(Some(10)).unwrap().number), (total, 11));
+        assert_eq!(time_of(&arrivals, Some(9)), Some(newest), "forgotten");
+        assert_eq!(time_of(&arrivals, Some(10)), Some(start + Duration::from_millis(10)));
     }
 
     #[test]
     fn a_repeated_time_finds_the_newest_picture_that_has_it() {
         let (start, mut arrivals) = (Instant::now(), Arrivals::default());
-        arrivals.note(Some(5), start);
-        arrivals.note(Some(5), start + Duration::from_millis(9));
-        assert_eq!(arrivals.of(Some(5)), Some(start + Duration::from_millis(9)));
+        arrivals.note(Some(5), start, None);
+        arrivals.note(Some(5), start + Duration::from_millis(9), None);
+        assert_eq!(time_of(&arrivals, Some(5)), Some(start + Duration::from_millis(9)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use super::launch::{ElementSpec, Launch, Property, SourcePads};
 use super::tap::Tap;
-use super::{decoder_probe, fault};
+use super::{allocation, decoder_probe, fault};
 use crate::frame::{CameraId, PixelFormat};
 use crate::source::SourceError;
 use crate::telemetry::error_chain;
@@ -44,7 +44,7 @@ pub(super) fn build(
     let decodebin = make(&launch.decodebin)?;
     let sink = make(&launch.sink)?;
     let sink = sink.downcast::<gst_app::AppSink>().expect("the factory `appsink` makes an AppSink");
-    accept_any_layout(sink.upcast_ref());
+    answer_allocation(&sink, tap);
     tap.connect(&sink);
     let added = pipeline.add_many([&source, &decodebin, sink.upcast_ref()]);
     added.expect("elements that were just made have no parent, and their names are unique");
@@ -206,7 +206,7 @@ fn discard(pipeline: &gst::Pipeline, pad: &gst::Pad) {
 }
 
 /// Whether frames of these caps are taken as they come: one of our formats in system memory.
-fn is_taken(caps: &gst::CapsRef) -> bool {
+pub(super) fn is_taken(caps: &gst::CapsRef) -> bool {
     let in_system_memory = caps
         .features(0)
         .is_none_or(|features| features.is_equal(gst::CAPS_FEATURES_MEMORY_SYSTEM_MEMORY.as_ref()));
@@ -225,16 +225,14 @@ fn count_converted(entry: &gst::Pad, tap: &Arc<Tap>) {
     });
 }
 
-/// Tells the video decoder that we read any strides and offsets, so that one whose own memory has another layout than
-/// GStreamer's default hands that out instead of copying each picture. (AppSink's own callback for this is newer than
-/// 1.20.) libav's decoders copy each picture once all the same, because they go on referring to theirs; offering them
-/// GStreamer's plain video pool makes that dearer, as its buffers are then copied into memory that is allocated anew.
-fn accept_any_layout(sink: &gst::Element) {
+/// Answers what memory pictures may be written to.
+fn answer_allocation(sink: &gst_app::AppSink, tap: &Arc<Tap>) {
     let pad = sink.static_pad("sink").expect("an appsink has a sink pad");
-    pad.add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, |_, info| {
+    let tap = Arc::clone(tap);
+    pad.add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, move |pad, info| {
         let Some(query) = info.query_mut() else { return gst::PadProbeReturn::Ok };
-        if let gst::QueryViewMut::Allocation(allocation) = query.view_mut() {
-            allocation.add_allocation_meta::<gst_video::VideoMeta>(None);
+        if let gst::QueryViewMut::Allocation(query) = query.view_mut() {
+            allocation::answer(pad, query, &tap);
             return gst::PadProbeReturn::Handled;
         }
         gst::PadProbeReturn::Ok

@@ -1,10 +1,12 @@
 //! GStreamer: opens and decodes everything that is a stream.
 //!
-//! `launch` says, as data, which elements a camera needs; `graph` builds them; `tap` and `sample` turn what
-//! arrives at the appsink into frames; `decoder_probe` tells when a picture's data entered the video decoder;
-//! `stream` is one connection from opening to closing; `fault` and `network` put GStreamer's errors into the words
+//! `launch` says, as data, which elements a camera needs; `graph` builds them; `allocation`, `held` and `pool` have the video
+//! decoder write into our memory; `tap` and `sample` turn what arrives at the appsink into frames; `decoder_probe` tells
+//! when a picture's data entered the video decoder; `stream` is one connection from opening to closing; `fault` and `network` put GStreamer's errors into the words
 //! of a line engineer. This is the only place of Gantry that knows GStreamer. Nothing of it needs more than 1.20.
 
+#[cfg(feature = "gstreamer")]
+mod allocation;
 #[cfg(feature = "gstreamer")]
 mod decoder_probe;
 #[cfg(not(feature = "gstreamer"))]
@@ -14,9 +16,13 @@ mod fault;
 #[cfg(feature = "gstreamer")]
 mod graph;
 #[cfg(feature = "gstreamer")]
+mod held;
+#[cfg(feature = "gstreamer")]
 mod launch;
 #[cfg(feature = "gstreamer")]
 mod network;
+#[cfg(feature = "gstreamer")]
+mod pool;
 #[cfg(feature = "gstreamer")]
 mod probe;
 #[cfg(feature = "gstreamer")]

@@ -1,8 +1,9 @@
 //! What the bytes of a GStreamer buffer mean: its real strides and offsets, and its colours.
 
+use crossbeam_channel::{Receiver, Sender, bounded};
 use gst_video::{VideoColorMatrix, VideoColorRange};
 
-use crate::frame::{ColorMatrix, ColorRange, Geometry, LentMemory, PixelFormat, Plane};
+use crate::frame::{ColorMatrix, ColorRange, Geometry, Lender, LentMemory, PixelFormat, Plane};
 
 /// The geometry of a buffer with these caps: from its video meta where it has one, else as GStreamer lays such a
 /// picture out by default.
@@ -35,13 +36,50 @@ pub(super) fn geometry(info: &gst_video::VideoInfo, buffer: &gst::BufferRef) -> 
     Ok(Geometry { format, width, height, planes, matrix, range })
 }
 
-/// The buffer's bytes, read in place for as long as the frame lives.
-///
-/// # Errors
-/// When the buffer cannot be mapped for reading, in words.
-pub(super) fn memory(buffer: gst::Buffer) -> Result<LentMemory, String> {
-    let mapped = buffer.into_mapped_buffer_readable();
-    mapped.map(|mapped| Box::new(mapped) as LentMemory).map_err(|_| "its memory cannot be read".to_owned())
+/// Lends frames the memory of buffers that are not ours, read in place for as long as the frame lives, without an
+/// allocation for each.
+#[derive(Debug)]
+pub(super) struct Mappings {
+    free: Receiver<Box<Mapping>>,
+    home: Sender<Box<Mapping>>,
+}
+
+/// A mapped buffer, and where its box goes when the frame lets go of it; neither in a box that waits.
+struct Mapping(Option<(gst::MappedBuffer<gst::buffer::Readable>, Sender<Box<Mapping>>)>);
+
+impl Mappings {
+    /// Boxes are kept for as many frames as are under way at once.
+    pub(super) fn new(frames_in_flight: usize) -> Self {
+        let (home, free) = bounded(frames_in_flight);
+        Self { free, home }
+    }
+
+    /// The buffer's bytes.
+    ///
+    /// # Errors
+    /// When the buffer cannot be mapped for reading, in words.
+    pub(super) fn lend(&self, buffer: gst::Buffer) -> Result<LentMemory, String> {
+        let mapped = buffer.into_mapped_buffer_readable();
+        let mapped = mapped.map_err(|_| "its memory cannot be read".to_owned())?;
+        let mut lent = self.free.try_recv().unwrap_or_else(|_| Box::new(Mapping(None)));
+        lent.0 = Some((mapped, self.home.clone()));
+        Ok(LentMemory::from_lender(lent))
+    }
+}
+
+impl AsRef<[u8]> for Mapping {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |(mapped, _)| mapped.as_slice())
+    }
+}
+
+impl Lender for Mapping {
+    fn take_back(mut self: Box<Self>) {
+        if let Some((_, home)) = self.0.take() {
+            // Where enough boxes wait, or the connection is gone, it is freed.
+            home.try_send(self).ok();
+        }
+    }
 }
 
 /// Our names for GStreamer's colorimetry. What a stream leaves open follows GStreamer's own defaults: BT.601 up to 576

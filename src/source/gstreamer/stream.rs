@@ -77,7 +77,7 @@ impl Source for Stream {
         look_before(&self.config.address)?;
         let launch = Launch::new(&self.config)
             .expect("`source::open` gives this source the addresses that GStreamer opens, and no other");
-        let tap = Tap::new(Arc::clone(intake), launch.clock);
+        let tap = Tap::new(Arc::clone(intake), launch.clock, self.config.video_decode);
         let pipeline = graph::build(&launch, &self.config.id, &tap)?;
         let mut seen = Seen::default();
         let mut watch = Watch { config: &self.config, tap: &tap, intake, shutdown, heartbeat };
@@ -346,7 +346,7 @@ mod tests {
         graph::init().unwrap();
         let (config, (intake, _source, token), heartbeat) = (belt(), intake(), Heartbeat::unwatched());
         let launch = Launch::new(&config).unwrap();
-        let tap = Tap::new(Arc::clone(&intake), launch.clock);
+        let tap = Tap::new(Arc::clone(&intake), launch.clock, config.video_decode);
         let pipeline = graph::build(&launch, &config.id, &tap).unwrap();
         let mut watch =
             Watch { config: &config, tap: &tap, intake: &intake, shutdown: &token, heartbeat: &heartbeat };

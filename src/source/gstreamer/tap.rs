@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gst::prelude::*;
-use tracing::warn;
+use tracing::{debug, warn};
 
-use super::decoder_probe::Arrivals;
+use super::decoder_probe::{Arrival, Arrivals};
 use super::fault::Progress;
-use super::sample;
+use super::pool::{self, IsAlias};
+use super::sample::{self, Mappings};
 use crate::frame::clock::{CaptureClock, Captured};
-use crate::frame::{FrameTimes, Memory};
+use crate::frame::{FrameTimes, Geometry, Memory};
 use crate::source::Intake;
+use crate::source::thinning::{Picture, Thinning, Verdict, VideoDecode};
+use crate::telemetry::CopyReason;
 
 /// A driver's stamp that says more than this is taken for nonsense, and arrival counts instead.
 const OLDEST_CAPTURE: Duration = Duration::from_secs(10);
@@ -21,10 +24,15 @@ const OLDEST_CAPTURE: Duration = Duration::from_secs(10);
 /// One connection's way out of GStreamer.
 pub(super) struct Tap {
     /// When each encoded picture came.
-    pub(super) arrivals: Mutex<Arrivals>,
+    arrivals: Mutex<Arrivals>,
+    /// Which of them are decoded.
+    thinning: Mutex<Thinning>,
     intake: Arc<Intake>,
+    mappings: Mappings,
     clock: CaptureClock,
     opened: Instant,
+    /// Who asked for memory last, and the number of the newest picture then.
+    maker: Mutex<(Maker, u64)>,
     encoded: AtomicU64,
     /// Where the newest frame is in the stream, in nanoseconds.
     position: AtomicU64,
@@ -38,17 +46,30 @@ pub(super) struct Tap {
     no_video: AtomicBool,
 }
 
+/// Who makes the pictures that come here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Maker {
+    /// A decoder of libav's, which has decoded pictures before it asks for memory, and may have copied them out of its own.
+    Libav,
+    /// Any other element.
+    #[default]
+    Other,
+}
+
 /// The newest caps and what they say, so that they are read once and not with every frame.
 #[derive(Default)]
 struct Layout(Option<(gst::Caps, gst_video::VideoInfo)>);
 
 impl Tap {
-    pub(super) fn new(intake: Arc<Intake>, clock: CaptureClock) -> Arc<Self> {
+    pub(super) fn new(intake: Arc<Intake>, clock: CaptureClock, video_decode: VideoDecode) -> Arc<Self> {
         Arc::new(Self {
             arrivals: Mutex::default(),
+            thinning: Mutex::new(Thinning::new(video_decode, intake.period())),
+            mappings: Mappings::new(intake.frames_in_flight()),
             intake,
             clock,
             opened: Instant::now(),
+            maker: Mutex::default(),
             encoded: AtomicU64::new(0),
             position: AtomicU64::new(0),
             closed: AtomicBool::new(false),
@@ -58,10 +79,62 @@ impl Tap {
         })
     }
 
-    /// Counts an encoded picture that enters the video decoder.
-    pub(super) fn encoded(&self) {
+    /// Where the frames go.
+    pub(super) fn intake(&self) -> &Arc<Intake> {
+        &self.intake
+    }
+
+    /// Whether its pictures are taken as they come, rather than read.
+    pub(super) fn is_live(&self) -> bool {
+        self.clock != CaptureClock::File
+    }
+
+    /// Notes who asks what memory to write to.
+    pub(super) fn note_maker(&self, maker: Maker) {
+        let newest = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).newest();
+        *self.maker.lock().unwrap_or_else(PoisonError::into_inner) = (maker, newest);
+    }
+
+    /// An encoded picture comes to the video decoder at `now`: says whether it is decoded, and notes and counts it.
+    pub(super) fn encoded(&self, buffer: &gst::BufferRef, now: Instant) -> Verdict {
+        let pts = buffer.pts().map(gst::ClockTime::nseconds);
+        let is_delta = buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
+        let picture = if is_delta { Picture::Delta } else { Picture::Key };
+        // The stream's own time where it has one: a burst out of the network's buffers is none there.
+        let at = pts.map_or(now, |pts| self.opened + Duration::from_nanos(pts));
+        let mut thinning = self.thinning.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_held_back = thinning.is_held_back();
+        let verdict = thinning.encoded(picture, at);
+        if thinning.is_held_back() && !was_held_back {
+            self.tell_held_back(&thinning);
+        }
+        if verdict == Verdict::Skip {
+            self.intake.skip(now);
+            return verdict;
+        }
+        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.note(pts, now, thinning.spacing());
+        // A file's frames have no age, and libav decodes several of them at once.
+        if picture == Picture::Key && self.is_live() {
+            thinning.key_goes_in(arrivals.newest());
+        }
         self.encoded.fetch_add(1, Ordering::Relaxed);
         self.intake.telemetry().encoded.add(1);
+        verdict
+    }
+
+    fn tell_held_back(&self, thinning: &Thinning) {
+        let camera = self.intake.camera();
+        match thinning.mode() {
+            VideoDecode::Keyframes => warn!(
+                %camera,
+                "its video decoder holds each key frame back until another picture comes, so with video_decode: keyframes \
+                 every frame is late by one; a stream without B-frames has no such delay"
+            ),
+            VideoDecode::All | VideoDecode::Auto => {
+                debug!(%camera, "its video decoder holds pictures back, so all of them are decoded");
+            }
+        }
     }
 
     /// Encoded pictures of this connection.
@@ -76,7 +149,7 @@ impl Tap {
 
     /// Counts a frame that has to be converted to one of our formats.
     pub(super) fn converted(&self) {
-        self.intake.telemetry().converted.add(1);
+        self.intake.telemetry().pool.copied(1, CopyReason::Format);
     }
 
     /// The camera tells that it has a video stream.
@@ -131,25 +204,58 @@ impl Tap {
         if self.closed.load(Ordering::Acquire) {
             return Err(gst::FlowError::Flushing);
         }
-        let (Some(buffer), Some(info)) = (sample.buffer_owned(), layout.of(&sample)) else {
+        let (Some(buffer), Some(info)) = (sample.buffer(), layout.of(&sample)) else {
             return Err(gst::FlowError::NotNegotiated);
         };
-        let times = self.times(sink, &sample, &buffer, ready);
+        let arrived = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrival = arrived.of(buffer.pts().map(gst::ClockTime::nseconds));
+        drop(arrived);
+        self.intake.set_spacing(arrival.and_then(|arrival| arrival.spacing));
+        if let Some(arrival) = arrival {
+            self.thinning.lock().unwrap_or_else(PoisonError::into_inner).comes_out(arrival.number);
+        }
+        let times = self.times(sink, &sample, buffer, (arrival, ready));
         let position = times.pts.unwrap_or_default().as_nanos();
         self.position.store(u64::try_from(position).unwrap_or(u64::MAX), Ordering::Relaxed);
-        let picture = sample::geometry(info, &buffer)
-            .and_then(|geometry| Ok((geometry, Memory::Lent(sample::memory(buffer)?))));
-        let (geometry, memory) = match picture {
+        let (geometry, memory) = match self.picture(info, &sample, arrival) {
             Ok(picture) => picture,
             Err(reason) => {
                 self.intake.refuse(&reason);
                 return Ok(gst::FlowSuccess::Ok);
             }
         };
+        // The frame holds what it needs of it. The buffer goes back to its pool now, not when the frame is done with.
+        drop(sample);
         // A lossless source waits in here, on GStreamer's thread. The thread that has the heartbeat goes on beside it,
         // so there is nothing to tell before a wait.
         let delivered = self.intake.deliver(times, geometry, memory, || {});
         delivered.map(|()| gst::FlowSuccess::Ok).map_err(|_| gst::FlowError::Flushing)
+    }
+
+    /// A sample's picture, where it is.
+    fn picture(
+        &self,
+        info: &gst_video::VideoInfo,
+        sample: &gst::Sample,
+        arrival: Option<Arrival>,
+    ) -> Result<(Geometry, Memory), String> {
+        let buffer = sample.buffer_owned().expect("the sample was asked for its buffer before");
+        let geometry = sample::geometry(info, &buffer)?;
+        let counts = &self.intake.telemetry().pool;
+        let (maker, newest_then) = *self.maker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((slab, alias)) = pool::slab(&buffer) {
+            counts.in_slab.add(1);
+            if alias == IsAlias::Yes {
+                counts.aliased.add(1);
+            } else if maker == Maker::Libav && arrival.is_some_and(|arrival| arrival.number <= newest_then) {
+                counts.copied(1, CopyReason::Opening);
+            }
+            return Ok((geometry, Memory::Slab(slab)));
+        }
+        if maker == Maker::Libav && !pool::is_of_a_pool(&buffer) {
+            counts.copied(1, CopyReason::Decoder);
+        }
+        Ok((geometry, Memory::Lent(self.mappings.lend(buffer)?)))
     }
 
     fn times(
@@ -157,16 +263,14 @@ impl Tap {
         sink: &gst_app::AppSink,
         sample: &gst::Sample,
         buffer: &gst::BufferRef,
-        ready: Instant,
+        (arrival, ready): (Option<Arrival>, Instant),
     ) -> FrameTimes {
         let pts = buffer.pts();
         let segment = sample.segment().and_then(|segment| segment.downcast_ref::<gst::ClockTime>());
         // Where an edit list or a seek shifts the times, the position in the stream is not the stamp itself.
         let position = segment.zip(pts).and_then(|(segment, pts)| segment.to_stream_time(pts)).or(pts);
         let position = position.map(Duration::from);
-        let arrived = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        let received = arrived.of(pts.map(gst::ClockTime::nseconds)).unwrap_or(ready).min(ready);
-        drop(arrived);
+        let received = arrival.map_or(ready, |arrival| arrival.at.min(ready));
         let running = segment.zip(pts).and_then(|(segment, pts)| segment.to_running_time(pts));
         let captured = match self.clock {
             CaptureClock::File => {

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::frame::clock::{CaptureClock, Captured};
-use crate::frame::slab::SlabPool;
 use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelFormat};
 use crate::source::{End, Intake, Source, SourceError, TestPattern};
 use crate::threads::{Heartbeat, Shutdown};
 
-/// One in each model's mailbox, one in each device's hands, and some to spare.
-const SLABS: usize = 8;
+/// Slabs to spare, beyond those of the frames that are under way.
+const SPARE: usize = 2;
 
 /// How long to wait at most between two heartbeats.
 const BEAT: Duration = Duration::from_millis(200);
@@ -51,7 +50,12 @@ impl Source for Pattern {
         heartbeat: &Heartbeat,
     ) -> Result<End, SourceError> {
         let geometry = geometry(&self.pattern);
-        let pool = SlabPool::new(geometry.len(), SLABS);
+        let Geometry { width, height, .. } = geometry;
+        let pool = intake.slabs(geometry.len(), SPARE).map_err(|source| SourceError::Memory {
+            width,
+            height,
+            source,
+        })?;
         let bars = bars(&geometry);
         let period = Duration::from_secs_f64(1.0 / self.pattern.rate);
         let (start, mut due) = (Instant::now(), Instant::now());
@@ -61,10 +65,7 @@ impl Source for Pattern {
             }
             let taken = Instant::now();
             due = if taken > due + period { taken } else { due } + period;
-            let Some(mut slab) = pool.lease() else {
-                intake.telemetry().exhausted.add(1);
-                continue;
-            };
+            let Some(mut slab) = pool.lease() else { continue };
             slab.copy_from_slice(&bars);
             paint_square(&mut slab, &geometry, number);
             let times = FrameTimes {
@@ -73,7 +74,7 @@ impl Source for Pattern {
                 received: taken,
                 ready: Instant::now(),
             };
-            if intake.deliver(times, geometry, Memory::Slab(slab), || heartbeat.idle()).is_err() {
+            if intake.deliver(times, geometry, Memory::Slab(slab.share()), || heartbeat.idle()).is_err() {
                 return Ok(End::Stopped);
             }
         }

@@ -9,7 +9,7 @@ use image::error::{ImageError, LimitErrorKind};
 use image::{ImageFormat, ImageReader, Limits, RgbImage};
 
 use crate::frame::clock::{CaptureClock, Captured};
-use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelFormat};
+use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, LentMemory, Memory, PixelFormat};
 use crate::source::{Address, End, Intake, Source, SourceError, local};
 use crate::threads::{Heartbeat, Shutdown};
 
@@ -73,7 +73,7 @@ impl Source for Picture {
             ready: Instant::now(),
         };
         // The decoder made this memory for us alone, so it is the frame.
-        let memory = Memory::Lent(Box::new(image.into_raw()));
+        let memory = Memory::Lent(LentMemory::new(image.into_raw()));
         let delivered = intake.deliver(times, geometry, memory, || heartbeat.idle());
         Ok(if delivered.is_err() || shutdown.begun() { End::Stopped } else { End::EndOfStream })
     }

@@ -15,8 +15,8 @@ use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelF
 use crate::source::{Address, End, Intake, Source, SourceError, local};
 use crate::threads::{Heartbeat, Shutdown};
 
-/// Frames that may be on their way at once.
-const SLABS: usize = 8;
+/// Slabs beyond those of the frames that are under way: the one that is being read into.
+const READING: usize = 1;
 
 /// How long to wait at most for a slab between two looks at the end.
 const POLL: Duration = Duration::from_millis(50);
@@ -69,7 +69,12 @@ impl Source for RawVideo {
         let address = Address::File(self.path.clone());
         let refuse = |reason| address.refused(reason);
         let (mut reader, header) = self.open().map_err(refuse)?;
-        let pool = SlabPool::new(header.geometry.len(), SLABS);
+        let Geometry { width, height, .. } = header.geometry;
+        let pool = intake.slabs(header.geometry.len(), READING).map_err(|source| SourceError::Memory {
+            width,
+            height,
+            source,
+        })?;
         let opened = Instant::now();
         for number in 0.. {
             let Some(mut slab) = lease(&pool, shutdown, heartbeat) else { return Ok(End::Stopped) };
@@ -88,7 +93,8 @@ impl Source for RawVideo {
                 received,
                 ready: Instant::now(),
             };
-            if intake.deliver(times, header.geometry, Memory::Slab(slab), || heartbeat.idle()).is_err() {
+            let memory = Memory::Slab(slab.share());
+            if intake.deliver(times, header.geometry, memory, || heartbeat.idle()).is_err() {
                 return Ok(End::Stopped);
             }
         }

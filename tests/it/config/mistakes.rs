@@ -21,6 +21,7 @@ cameras:
     transport: tcp
     stale_after: 3s
     cpus: [0, 1]
+    video_decode: keyframes
     detect:
       - {model: line-parts, devices: [cpu0], rate_max: 10, deadline: 80ms, score_min: 0.4}
       - {model: seals@2.0.0, devices: [gpu0]}
@@ -80,6 +81,7 @@ const MISTAKES: &[Mistake] = &[
     Set("cameras[0].source", "rtsp://10.0.0.7:99999/a"),
     Set("cameras[0].stale_after", "3"),
     Set("cameras[0].transport", "tpc"),
+    Set("cameras[0].video_decode", "keyframe"),
     Set("cameras[0].detect[0].model", "line-prats"),
     Set("cameras[0].detect[0].devices[0]", "npu9"),
     Set("cameras[0].detect[0].rate_max", "2000"),
@@ -113,6 +115,7 @@ const MISTAKES: &[Mistake] = &[
     Rename("cameras", "camera"),
     Rename("cameras[0].source", "sorce"),
     Rename("cameras[0].transport", "transprt"),
+    Rename("cameras[0].video_decode", "video_decoder"),
     Rename("cameras[1].detect", "detects"),
     Rename("cameras[2].detect[0].model", "modell"),
     Rename("batching", "batchng"),

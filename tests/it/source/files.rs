@@ -1,30 +1,14 @@
 //! Video files through GStreamer.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use gantry::frame::clock::CaptureClock;
 use gantry::frame::{ColorMatrix, ColorRange, PixelFormat};
 use gantry::source::state::CameraState;
+use gantry::telemetry::CopyReason;
 
-use super::{Camera, all_frames, file, scratch};
-use crate::rig::{data, has_program, skip};
-
-/// Makes a video of 25 frames; false where ffmpeg is not installed.
-fn make_video(path: &Path, source: &str, options: &[&str]) -> bool {
-    if !has_program("ffmpeg") {
-        return false;
-    }
-    let status = Command::new("ffmpeg")
-        .args(["-v", "error", "-y", "-f", "lavfi", "-i", source])
-        .args(options)
-        .args(["-frames:v", "25"])
-        .arg(path)
-        .status();
-    assert!(status.unwrap().success());
-    true
-}
+use super::{Camera, all_frames, file, make_video, scratch};
+use crate::rig::{data, skip};
 
 #[test]
 fn the_belt_video_gives_its_250_frames_in_order_without_a_copy() {
@@ -42,7 +26,7 @@ fn the_belt_video_gives_its_250_frames_in_order_without_a_copy() {
     let expected: Vec<_> = (0..250).map(|n| Duration::from_millis(n * 40)).collect();
     assert_eq!(seen, expected);
     assert_eq!(camera.telemetry.encoded.get(), 250);
-    assert_eq!(camera.telemetry.converted.get(), 0);
+    assert_eq!(camera.telemetry.pool.copies(CopyReason::Format), 0);
     assert_eq!(camera.states(), [CameraState::Live, CameraState::Ended]);
 }
 
@@ -71,7 +55,7 @@ fn odd_sizes_keep_their_size_with_b_frames_and_with_conversion() {
         let mut camera = file(&path);
         let seen = all_frames(&mut camera, |frame| (frame.geometry().width, frame.geometry().height));
         assert_eq!(seen, [(853, 479); 25], "{name}");
-        assert_eq!(camera.telemetry.converted.get(), converted, "{name}");
+        assert_eq!(camera.telemetry.pool.copies(CopyReason::Format), converted, "{name}");
     }
 }
 
@@ -102,7 +86,7 @@ fn padded_rows_are_read_in_place() {
     });
     assert_eq!(strides.len(), 25);
     assert!(strides.iter().all(|stride| *stride > 330), "{strides:?}");
-    assert_eq!(camera.telemetry.converted.get(), 0);
+    assert_eq!(camera.telemetry.pool.copies(CopyReason::Format), 0);
 }
 
 #[test]

@@ -84,8 +84,11 @@ pub fn run(config: Config, order: CameraOrder, tap: Option<Arc<dyn Tap>>) -> Res
     if let Err(counts) = memory::set_policy(config.realtime.memory) {
         warn!("this process has begun to make memory by {counts:?} and goes on so");
     }
-    memory::lock::lock(config.realtime.memory.lock).map_err(RealtimeError::from)?;
-    let threads = Threads::placed(granted(&config.realtime)?);
+    let locked = memory::lock::lock(config.realtime.memory.lock).map_err(RealtimeError::from)?;
+    let places = granted(&config.realtime)?;
+    let Places { source, infer, io } = &places;
+    info!("memory locked in RAM: {}; source: {source}; infer: {infer}; io: {io}", locked.name());
+    let threads = Threads::placed(places);
     let commands = signals(&threads).map_err(DaemonError::Signals)?;
     let models = models(&config.models_dir, model_names(&config)).map_err(DaemonError::Models)?;
     let identity = Arc::new(Identity::new(&config.node));

@@ -33,7 +33,7 @@ pub enum Exit {
     Internal = 70,
     /// Something outside went wrong that may pass; trying again may help.
     Temporary = 75,
-    /// The config or a model is wrong; only a person can mend it.
+    /// The config or a model is wrong, or a limit is too low for it; only a person can mend it.
     Config = 78,
 }
 
@@ -49,8 +49,8 @@ impl From<Exit> for ExitCode {
     name = "gantry",
     version,
     max_term_width = 100,
-    after_help = "Example:\n  gantry detect picture.jpg --model line-parts\n\nExit codes: 0 well, 64 wrong command line, 70 a fault inside, 75 a fault outside that may pass, 78 a config or model \
-that a person must mend. GANTRY_LOG=debug logs more."
+    after_help = "Example:\n  gantry detect picture.jpg --model line-parts\n\nExit codes: 0 well, 64 wrong command line, 70 a fault inside, 75 a fault outside that may pass, 78 a config, model \
+or limit that a person must mend. GANTRY_LOG=debug logs more."
 )]
 struct Cli {
     #[command(subcommand)]

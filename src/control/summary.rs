@@ -13,6 +13,16 @@ pub fn text(counters: &Snapshot, uptime: Duration) -> String {
         uptime.as_secs_f64(),
         mebibytes(counters.memory_resident_bytes)
     );
+    let realtime = &counters.realtime;
+    line(
+        &mut text,
+        "memory",
+        &format!("locked: {}, {:.1} MiB", realtime.memory_lock, mebibytes(realtime.memory_locked_bytes)),
+    );
+    for (kind, places) in &realtime.places {
+        let places: Vec<_> = places.iter().map(String::as_str).collect();
+        line(&mut text, &format!("threads {kind}"), &places.join(" and "));
+    }
     for camera in &counters.cameras {
         line(
             &mut text,

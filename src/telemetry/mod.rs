@@ -12,6 +12,7 @@ pub mod histogram;
 mod log;
 mod pool;
 pub mod process;
+mod realtime;
 mod route;
 mod sink;
 mod words;
@@ -26,6 +27,7 @@ pub use histogram::Quantiles;
 pub use log::init_logging;
 pub use pool::{CopyReason, PoolSnapshot, PoolTelemetry};
 pub use process::resident_bytes;
+pub use realtime::RealtimeSnapshot;
 pub use route::{DropReason, RouteQuantiles, RouteReadings, RouteSnapshot, RouteTelemetry, Stages};
 use serde::Serialize;
 pub use sink::{SinkQuantiles, SinkSnapshot, SinkTelemetry};
@@ -60,6 +62,7 @@ impl Telemetry {
             devices: self.devices.iter().map(|device| device.snapshot()).collect(),
             sinks: self.sinks.iter().map(|sink| sink.snapshot(now)).collect(),
             memory_resident_bytes: resident_bytes(),
+            realtime: RealtimeSnapshot::take(),
         }
     }
 }
@@ -77,4 +80,6 @@ pub struct Snapshot {
     pub sinks: Vec<SinkSnapshot>,
     /// Memory of the process that is in RAM.
     pub memory_resident_bytes: u64,
+    /// What the kernel has granted of `realtime`.
+    pub realtime: RealtimeSnapshot,
 }

@@ -20,20 +20,24 @@ use gantry::postprocess::bbox::BBox;
 use gantry::postprocess::nms::{Candidate, Nms};
 use gantry::postprocess::{Detection, Family, OutputSpec, Suppression};
 use gantry::preprocess::host::{Held, Preprocessor};
-use gantry::preprocess::letterbox::Letterbox;
-use gantry::preprocess::{Align, ColorOrder, InputSpec, Layout, Resize};
+use gantry::preprocess::kernel::Kernel;
+use gantry::preprocess::letterbox::{Letterbox, RegionConfig};
+use gantry::preprocess::{Align, ColorOrder, Filter, InputSpec, Layout, Quantization, Resize};
 use gantry::telemetry::CameraTelemetry;
+use zerocopy::IntoBytes;
 
 fn input(size: u32, element_type: ElementType, layout: Layout) -> InputSpec {
     InputSpec {
         width: size,
         height: size,
         element_type,
+        quantization: Quantization::NONE,
         layout,
         color: ColorOrder::Rgb,
         mean: [0.0; 3],
-        std: if element_type == ElementType::F32 { [255.0; 3] } else { [1.0; 3] },
+        std: if element_type.integers().is_none() { [255.0; 3] } else { [2.0; 3] },
         resize: Resize::Letterbox,
+        filter: Filter::Bilinear,
         pad: 114,
         align: Align::Center,
     }
@@ -63,39 +67,39 @@ fn preprocess(criterion: &mut Criterion) {
     for format in [PixelFormat::I420, PixelFormat::Yuy2, PixelFormat::Gray8, PixelFormat::Bgra] {
         write_beside_copy(criterion, &frame(format, 640, 480), &input(256, ElementType::F32, Layout::Nchw));
     }
-    let frame = frame(PixelFormat::Nv12, 640, 480);
-    write_beside_copy(criterion, &frame, &input(256, ElementType::F32, Layout::Nhwc));
-    write_beside_copy(criterion, &frame, &input(256, ElementType::U8, Layout::Nhwc));
+    let small = frame(PixelFormat::Nv12, 640, 480);
+    for element_type in ElementType::ALL {
+        write_beside_copy(criterion, &small, &input(256, element_type, Layout::Nhwc));
+    }
+    let averaged = InputSpec { filter: Filter::Area, ..input(256, ElementType::F32, Layout::Nchw) };
+    write_beside_copy(criterion, &frame(PixelFormat::Nv12, 1920, 1080), &averaged);
 }
 
-/// The pass, and as the yardstick a copy of as many bytes as the picture and the tensor have.
+/// The pass by each kernel, and as the yardstick a copy of as many bytes as the picture and the tensor have.
 fn write_beside_copy(criterion: &mut Criterion, frame: &Frame, spec: &InputSpec) {
     let Geometry { format, width, height, .. } = frame.geometry();
-    let elements = 3 * (spec.width * spec.height) as usize;
-    let (kind, bytes) = match spec.element_type {
-        ElementType::F32 => ("f32", elements * 4),
-        ElementType::U8 => ("u8", elements),
-    };
+    let bytes = 3 * (spec.width * spec.height) as usize * spec.element_type.size();
     let title = format!(
-        "preprocess {} {width}x{height} to {}x{} {kind} {:?}",
+        "preprocess {} {width}x{height} to {}x{} {} {:?} {:?}",
         format.name(),
         spec.width,
         spec.height,
-        spec.layout
+        spec.element_type.name(),
+        spec.layout,
+        spec.filter
     );
     let mut group = criterion.benchmark_group(title);
     group.throughput(Throughput::Bytes((frame.geometry().len() + bytes) as u64));
-    let mut preprocessor = Preprocessor::new(spec.clone());
-    let (mut floats, mut octets, mut held) = (vec![0.0; elements], vec![0; elements], Held::default());
-    group.bench_function("pass", |bencher| {
-        bencher.iter(|| {
-            let slot = match spec.element_type {
-                ElementType::F32 => ElementsMut::F32(black_box(&mut floats)),
-                ElementType::U8 => ElementsMut::U8(black_box(&mut octets)),
-            };
-            preprocessor.write(black_box(frame), slot, &mut held)
+    for kernel in Kernel::available() {
+        let mut preprocessor = Preprocessor::with_kernel(spec.clone(), kernel);
+        let (mut words, mut held) = (vec![0_u64; bytes / 8], Held::default());
+        group.bench_function(kernel.name(), |bencher| {
+            bencher.iter(|| {
+                let slot = ElementsMut::of(spec.element_type, black_box(words.as_mut_bytes()));
+                preprocessor.write(black_box(frame), RegionConfig::default(), slot, &mut held)
+            });
         });
-    });
+    }
     let from = vec![1_u8; frame.geometry().len() + bytes];
     let mut to = vec![0_u8; from.len()];
     group.bench_function("copy of the same bytes", |bencher| {

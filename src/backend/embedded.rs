@@ -39,6 +39,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use half::f16;
 use tract_onnx::pb::ModelProto;
 use tract_onnx::prelude::{
     Arc, Datum, DatumType, Framework, InferenceFact, InferenceModelExt, IntoRunnable, IntoTValue, Tensor,
@@ -121,7 +122,8 @@ impl EmbeddedSession {
         let (proto, signature) = onnx::load(model.bytes)?;
         let mut layout = Layout::new(&signature.input, model.input, options)?;
         let step = layout.batch_size_fixed.unwrap_or(1);
-        let plan = guarded(|| plan(&proto, &layout, step))?;
+        let input = InferenceFact::dt_shape(datum_type(&layout)?, layout.shape(step));
+        let plan = guarded(|| plan(&proto, input))?;
         drop(proto);
         let mut state = guarded(|| plan.spawn())?;
         let outputs = trial(&mut state, &layout, step, &signature.outputs)?;
@@ -180,7 +182,10 @@ impl Session for EmbeddedSession {
         let tensor = Arc::make_mut(&mut self.batches[batch].inputs[slot / self.step]);
         match self.layout.element_type {
             ElementType::F32 => ElementsMut::F32(&mut plain_mut(tensor)[start..start + len]),
+            ElementType::F16 => ElementsMut::F16(&mut plain_mut(tensor)[start..start + len]),
+            ElementType::Bf16 => unreachable!("`datum_type` has refused it at load"),
             ElementType::U8 => ElementsMut::U8(&mut plain_mut(tensor)[start..start + len]),
+            ElementType::I8 => ElementsMut::I8(&mut plain_mut(tensor)[start..start + len]),
         }
     }
 
@@ -231,12 +236,11 @@ struct TrialOutput {
     ran: Vec<usize>,
 }
 
-/// Plans the model for `step` frames.
-fn plan(proto: &ModelProto, layout: &Layout, step: usize) -> TractResult<Arc<TypedRunnableModel>> {
-    let fact = InferenceFact::dt_shape(datum_type(layout), layout.shape(step));
+/// Plans the model for an input of this type and shape.
+fn plan(proto: &ModelProto, input: InferenceFact) -> TractResult<Arc<TypedRunnableModel>> {
     tract_onnx::onnx()
         .model_for_proto_model(proto)?
-        .with_input_fact(0, fact)?
+        .with_input_fact(0, input)?
         .into_optimized()?
         .into_runnable()
 }
@@ -266,15 +270,23 @@ fn trial(
     declared.iter().zip(results.iter().map(|result| &**result)).map(output).collect()
 }
 
-fn datum_type(layout: &Layout) -> DatumType {
+fn datum_type(layout: &Layout) -> Result<DatumType, String> {
     match layout.element_type {
-        ElementType::F32 => f32::datum_type(),
-        ElementType::U8 => u8::datum_type(),
+        ElementType::F32 => Ok(f32::datum_type()),
+        ElementType::F16 => Ok(f16::datum_type()),
+        ElementType::Bf16 => Err(format!(
+            "its input `{}` is of bf16, which the embedded engine does not know; run it with onnxruntime, or export it \
+             with an input of f32",
+            layout.input.name
+        )),
+        ElementType::U8 => Ok(u8::datum_type()),
+        ElementType::I8 => Ok(i8::datum_type()),
     }
 }
 
 fn zeros(layout: &Layout, step: usize) -> Result<Tensor, String> {
-    guarded(|| Tensor::zero_dt(datum_type(layout), &layout.shape(step)))
+    let datum_type = datum_type(layout)?;
+    guarded(|| Tensor::zero_dt(datum_type, &layout.shape(step)))
 }
 
 fn plain_f32(tensor: &Tensor) -> TractResult<&[f32]> {

@@ -219,7 +219,7 @@ impl Session for FakeSession {
 
     fn slot(&mut self, batch: usize, slot: usize) -> ElementsMut<'_> {
         assert!(slot < self.layout.batch_size_max, "slot {slot} of {}", self.layout.batch_size_max);
-        self.batches[batch].input.slot(slot, self.layout.frame_len)
+        self.batches[batch].input.slot(slot)
     }
 
     fn submit(&mut self, batch: usize, frames: usize) -> Result<(), BackendError> {

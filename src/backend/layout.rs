@@ -1,6 +1,8 @@
 //! What every backend does before its runtime sees a model: settle the sizes of the input, refuse what Gantry cannot
 //! feed or read, and make the batch buffers.
 
+use zerocopy::IntoBytes;
+
 use super::tensor::{Dim, ElementType, Elements, ElementsMut, Shape, TensorSpec};
 use super::{BackendError, BackendKind, LoadOptions, ModelFile};
 
@@ -77,7 +79,7 @@ impl Layout {
             batches: options.batches.max(2),
         };
         let bytes =
-            layout.frame_len.checked_mul(frames).and_then(|len| len.checked_mul(layout.element_bytes()));
+            layout.frame_len.checked_mul(frames).and_then(|len| len.checked_mul(layout.element_type.size()));
         match bytes {
             Some(0) => Err(format!("its input `{input}` has no elements")),
             Some(bytes) if bytes <= BATCH_BYTES_MAX => Ok(layout),
@@ -103,49 +105,36 @@ impl Layout {
     pub(super) fn shape(&self, frames: usize) -> Vec<usize> {
         std::iter::once(frames).chain(self.frame.iter().copied()).collect()
     }
-
-    fn element_bytes(&self) -> usize {
-        match self.element_type {
-            ElementType::F32 => size_of::<f32>(),
-            ElementType::U8 => 1,
-        }
-    }
 }
 
 /// Memory of one batch of inputs.
 #[derive(Debug)]
-pub(super) enum Buffer {
-    /// 32-bit floats.
-    F32(Vec<f32>),
-    /// 8-bit unsigned integers.
-    U8(Vec<u8>),
+pub(super) struct Buffer {
+    element_type: ElementType,
+    frame_bytes: usize,
+    /// As many bytes as the batch takes, rounded up; as words they are aligned for every type of element.
+    words: Vec<u64>,
 }
 
 impl Buffer {
     /// A buffer of zeros for one batch.
     pub(super) fn zeros(layout: &Layout) -> Self {
-        let len = layout.frame_len * layout.batch_size_held();
-        match layout.element_type {
-            ElementType::F32 => Self::F32(vec![0.0; len]),
-            ElementType::U8 => Self::U8(vec![0; len]),
-        }
+        let element_type = layout.element_type;
+        let frame_bytes = layout.frame_len * element_type.size();
+        let bytes = frame_bytes * layout.batch_size_held();
+        Self { element_type, frame_bytes, words: vec![0; bytes.div_ceil(size_of::<u64>())] }
     }
 
     /// The elements of frame `slot`, to be written.
-    pub(super) fn slot(&mut self, slot: usize, frame_len: usize) -> ElementsMut<'_> {
-        let range = slot * frame_len..(slot + 1) * frame_len;
-        match self {
-            Self::F32(all) => ElementsMut::F32(&mut all[range]),
-            Self::U8(all) => ElementsMut::U8(&mut all[range]),
-        }
+    pub(super) fn slot(&mut self, slot: usize) -> ElementsMut<'_> {
+        let bytes = self.words.as_mut_bytes();
+        ElementsMut::of(self.element_type, &mut bytes[slot * self.frame_bytes..][..self.frame_bytes])
     }
 
-    /// All elements.
-    pub(super) fn elements(&self) -> Elements<'_> {
-        match self {
-            Self::F32(all) => Elements::F32(all),
-            Self::U8(all) => Elements::U8(all),
-        }
+    /// The elements of the first `frames` frames.
+    pub(super) fn elements(&self, frames: usize) -> Elements<'_> {
+        let bytes = self.words.as_bytes();
+        Elements::of(self.element_type, &bytes[..frames * self.frame_bytes])
     }
 }
 

@@ -103,7 +103,11 @@ impl OnnxTensor {
     /// A sentence, when a manifest cannot declare a tensor of its type.
     pub fn spec(&self) -> Result<TensorSpec, String> {
         let element_type = self.element_type().ok_or_else(|| {
-            format!("`{}` is {}, and only float32 and uint8 are known", self.name, self.is_of())
+            format!(
+                "`{}` is {}, and only float32, float16, bfloat16, uint8 and int8 are known",
+                self.name,
+                self.is_of()
+            )
         })?;
         Ok(TensorSpec { name: self.name.clone(), element_type, shape: self.shape() })
     }
@@ -121,7 +125,10 @@ impl OnnxTensor {
     fn element_type(&self) -> Option<ElementType> {
         match self.element {
             "float32" => Some(ElementType::F32),
+            "float16" => Some(ElementType::F16),
+            "bfloat16" => Some(ElementType::Bf16),
             "uint8" => Some(ElementType::U8),
+            "int8" => Some(ElementType::I8),
             _ => None,
         }
     }
@@ -194,7 +201,10 @@ fn signature(head: Onnx) -> Result<Signature, String> {
     };
     let name = input.name.clone();
     let Some(element_type) = input.element_type() else {
-        return Err(format!("its input `{name}` is {}; Gantry feeds f32 and u8", input.is_of()));
+        return Err(format!(
+            "its input `{name}` is {}; Gantry feeds f32, f16, bf16, u8 and i8",
+            input.is_of()
+        ));
     };
     if input.dims.is_empty() {
         return Err(format!("its input `{name}` has no shape"));

@@ -13,14 +13,15 @@
 //! arena, and are read there: nothing is copied on either side.
 
 use std::ffi::CStr;
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use ort::environment::Environment;
 use ort::logging::LogLevel;
-use ort::value::{DynValue, TensorRef};
+use ort::session::SessionOutputs;
+use ort::value::{DynValue, PrimitiveTensorElementType, TensorRef};
 
 use super::layout::{Buffer, Layout, output_spec, short};
 use super::library::{self, Library, Location, Surroundings};
@@ -210,7 +211,7 @@ impl Session for OrtSession {
 
     fn slot(&mut self, batch: usize, slot: usize) -> ElementsMut<'_> {
         assert!(slot < self.layout.batch_size_max, "slot {slot} of {}", self.layout.batch_size_max);
-        self.batches[batch].input.slot(slot, self.layout.frame_len)
+        self.batches[batch].input.slot(slot)
     }
 
     fn submit(&mut self, batch: usize, frames: usize) -> Result<(), BackendError> {
@@ -255,16 +256,25 @@ fn run(
     input: &Buffer,
     frames: usize,
 ) -> Result<Vec<Output>, String> {
-    let len = frames * layout.frame_len;
     let shape = layout.shape(frames);
-    let results = match input.elements() {
-        Elements::F32(all) => TensorRef::from_array_view((shape, &all[..len]))
-            .and_then(|tensor| session.run(ort::inputs![tensor])),
-        Elements::U8(all) => TensorRef::from_array_view((shape, &all[..len]))
-            .and_then(|tensor| session.run(ort::inputs![tensor])),
+    let results = match input.elements(frames) {
+        Elements::F32(all) => feed(session, shape, all),
+        Elements::F16(all) => feed(session, shape, all),
+        Elements::Bf16(all) => feed(session, shape, all),
+        Elements::U8(all) => feed(session, shape, all),
+        Elements::I8(all) => feed(session, shape, all),
     };
     let results = results.map_err(|error| error.message().to_owned())?;
     results.into_iter().map(|(name, value)| Output::new(name, value)).collect()
+}
+
+fn feed<'s, T: PrimitiveTensorElementType + Clone + Debug + 'static>(
+    session: &'s mut ort::session::Session,
+    shape: Vec<usize>,
+    elements: &[T],
+) -> ort::Result<SessionOutputs<'s>> {
+    let tensor = TensorRef::from_array_view((shape, elements))?;
+    session.run(ort::inputs![tensor])
 }
 
 impl Output {

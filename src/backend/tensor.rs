@@ -1,23 +1,59 @@
 //! Shapes, element types and views: what a session's inputs and outputs look like from outside.
 
 use std::fmt;
+use std::ops::RangeInclusive;
+
+use half::{bf16, f16};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The type of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElementType {
     /// 32-bit float.
     F32,
+    /// 16-bit float of IEEE 754.
+    F16,
+    /// 16-bit float with the exponent of a 32-bit one.
+    Bf16,
     /// 8-bit unsigned integer.
     U8,
+    /// 8-bit signed integer.
+    I8,
 }
 
 impl ElementType {
+    /// Every type.
+    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::U8, Self::I8];
+
     /// The name in manifests.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
             Self::U8 => "u8",
+            Self::I8 => "i8",
+        }
+    }
+
+    /// Bytes of one element.
+    #[must_use]
+    pub fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::U8 | Self::I8 => 1,
+        }
+    }
+
+    /// The integers that an element can hold, if it holds integers.
+    #[must_use]
+    pub fn integers(self) -> Option<RangeInclusive<i32>> {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => None,
+            Self::U8 => Some(0..=255),
+            Self::I8 => Some(-128..=127),
         }
     }
 }
@@ -109,8 +145,14 @@ impl fmt::Display for TensorSpec {
 pub enum Elements<'a> {
     /// 32-bit floats.
     F32(&'a [f32]),
+    /// 16-bit floats.
+    F16(&'a [f16]),
+    /// 16-bit floats with a long exponent.
+    Bf16(&'a [bf16]),
     /// 8-bit unsigned integers.
     U8(&'a [u8]),
+    /// 8-bit signed integers.
+    I8(&'a [i8]),
 }
 
 /// Elements to write.
@@ -118,8 +160,88 @@ pub enum Elements<'a> {
 pub enum ElementsMut<'a> {
     /// 32-bit floats.
     F32(&'a mut [f32]),
+    /// 16-bit floats.
+    F16(&'a mut [f16]),
+    /// 16-bit floats with a long exponent.
+    Bf16(&'a mut [bf16]),
     /// 8-bit unsigned integers.
     U8(&'a mut [u8]),
+    /// 8-bit signed integers.
+    I8(&'a mut [i8]),
+}
+
+impl<'a> Elements<'a> {
+    /// The elements of a type that `bytes` hold.
+    ///
+    /// # Panics
+    /// When the bytes are not aligned for the type, or are no whole number of elements.
+    #[must_use]
+    pub fn of(element_type: ElementType, bytes: &'a [u8]) -> Self {
+        match element_type {
+            ElementType::F32 => Self::F32(cast(bytes)),
+            ElementType::F16 => Self::F16(cast(bytes)),
+            ElementType::Bf16 => Self::Bf16(cast(bytes)),
+            ElementType::U8 => Self::U8(bytes),
+            ElementType::I8 => Self::I8(cast(bytes)),
+        }
+    }
+}
+
+impl<'a> ElementsMut<'a> {
+    /// The elements of a type that `bytes` hold.
+    ///
+    /// # Panics
+    /// When the bytes are not aligned for the type, or are no whole number of elements.
+    #[must_use]
+    pub fn of(element_type: ElementType, bytes: &'a mut [u8]) -> Self {
+        match element_type {
+            ElementType::F32 => Self::F32(cast_mut(bytes)),
+            ElementType::F16 => Self::F16(cast_mut(bytes)),
+            ElementType::Bf16 => Self::Bf16(cast_mut(bytes)),
+            ElementType::U8 => Self::U8(bytes),
+            ElementType::I8 => Self::I8(cast_mut(bytes)),
+        }
+    }
+
+    /// What they are.
+    #[must_use]
+    pub fn element_type(&self) -> ElementType {
+        match self {
+            Self::F32(_) => ElementType::F32,
+            Self::F16(_) => ElementType::F16,
+            Self::Bf16(_) => ElementType::Bf16,
+            Self::U8(_) => ElementType::U8,
+            Self::I8(_) => ElementType::I8,
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(all) => all.len(),
+            Self::F16(all) => all.len(),
+            Self::Bf16(all) => all.len(),
+            Self::U8(all) => all.len(),
+            Self::I8(all) => all.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn cast<T: FromBytes + Immutable>(bytes: &[u8]) -> &[T] {
+    FromBytes::ref_from_bytes(bytes)
+        .expect("aligned, and a whole number of elements, as the caller has to see to")
+}
+
+fn cast_mut<T: FromBytes + IntoBytes>(bytes: &mut [u8]) -> &mut [T] {
+    FromBytes::mut_from_bytes(bytes)
+        .expect("aligned, and a whole number of elements, as the caller has to see to")
 }
 
 /// A tensor to read. Elements lie in row-major order.

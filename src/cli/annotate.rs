@@ -10,7 +10,10 @@ use crate::backend::tensor::{ElementType, ElementsMut};
 use crate::frame::Frame;
 use crate::postprocess::bbox::BBox;
 use crate::preprocess::host::{Held, Preprocessor};
-use crate::preprocess::{Align, ColorOrder, InputSpec, Layout, PreprocessError, Resize};
+use crate::preprocess::letterbox::RegionConfig;
+use crate::preprocess::{
+    Align, ColorOrder, Filter, InputSpec, Layout, PreprocessError, Quantization, Resize,
+};
 
 /// What to draw of one detection.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,15 +70,22 @@ pub fn picture(frame: &Frame) -> Result<RgbImage, PreprocessError> {
         width,
         height,
         element_type: ElementType::U8,
+        quantization: Quantization::NONE,
         layout: Layout::Nhwc,
         color: ColorOrder::Rgb,
         mean: [0.0; 3],
         std: [1.0; 3],
         resize: Resize::Stretch,
+        filter: Filter::Bilinear,
         pad: 0,
         align: Align::TopLeft,
     };
-    Preprocessor::new(as_it_is).write(frame, ElementsMut::U8(&mut image), &mut Held::default())?;
+    Preprocessor::new(as_it_is).write(
+        frame,
+        RegionConfig::default(),
+        ElementsMut::U8(&mut image),
+        &mut Held::default(),
+    )?;
     Ok(image)
 }
 

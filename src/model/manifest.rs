@@ -17,7 +17,7 @@ use crate::backend::tensor::{ElementType, Shape, TensorSpec};
 use crate::backend::{BackendKind, ModelFormat};
 use crate::postprocess::bbox::BBox;
 use crate::postprocess::{Family, Suppression};
-use crate::preprocess::{Align, ColorOrder, InputSpec, Layout, Resize};
+use crate::preprocess::{Align, ColorOrder, Filter, InputSpec, Layout, Quantization, Resize};
 use crate::yaml::{self, Node, Place, Problem, Problems, Value, shown};
 
 /// The file's name in a bundle.
@@ -39,7 +39,12 @@ pub const LAYOUTS: [(&str, Layout); 2] = [("nchw", Layout::Nchw), ("nhwc", Layou
 pub const COLORS: [(&str, ColorOrder); 2] = [("rgb", ColorOrder::Rgb), ("bgr", ColorOrder::Bgr)];
 
 /// The words for [`Resize`].
-pub const RESIZES: [(&str, Resize); 2] = [("letterbox", Resize::Letterbox), ("stretch", Resize::Stretch)];
+pub const RESIZES: [(&str, Resize); 3] =
+    [("letterbox", Resize::Letterbox), ("stretch", Resize::Stretch), ("crop", Resize::Crop)];
+
+/// The words for [`Filter`].
+pub const FILTERS: [(&str, Filter); 3] =
+    [("bilinear", Filter::Bilinear), ("area", Filter::Area), ("auto", Filter::Auto)];
 
 /// The words for [`Align`].
 pub const ALIGNS: [(&str, Align); 2] = [("center", Align::Center), ("top_left", Align::TopLeft)];
@@ -134,6 +139,14 @@ pub(super) fn parse_before_packing(bytes: &[u8]) -> Result<Manifest, Vec<Problem
 enum FileHashes {
     Required,
     Ignored,
+}
+
+/// What `mean` and `std` may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Normalisation {
+    Required,
+    /// Absent, or 0 and 1: bytes go into the model as they are.
+    Neutral,
 }
 
 fn read(bytes: &[u8], hashes: FileHashes) -> Result<Manifest, Vec<Problem>> {
@@ -325,17 +338,35 @@ impl Reader {
     }
 
     fn input(&mut self, field: &Field<'_>) -> Option<(InputSpec, TensorSpec)> {
-        let keys = ["name", "shape", "type", "layout", "color", "mean", "std", "resize", "pad", "align"];
+        let keys = [
+            "name",
+            "shape",
+            "type",
+            "scale",
+            "zero_point",
+            "layout",
+            "color",
+            "mean",
+            "std",
+            "resize",
+            "filter",
+            "pad",
+            "align",
+        ];
         let fields = self.map(field, &keys)?;
         let name = fields.required(self, "name").and_then(|f| self.text(&f));
         let layout = fields.required(self, "layout").and_then(|f| self.choice(&f, &LAYOUTS));
         let size = fields.required(self, "shape").and_then(|f| self.input_shape(&f, layout));
-        let types = [ElementType::F32, ElementType::U8].map(|kind| (kind.name(), kind));
+        let types = ElementType::ALL.map(|kind| (kind.name(), kind));
         let element_type = fields.required(self, "type").and_then(|f| self.choice(&f, &types));
+        let quantization = self.quantization(&fields, element_type);
         let color = fields.required(self, "color").and_then(|f| self.choice(&f, &COLORS));
-        let mean = self.normalisation(&fields, "mean", 0.0, element_type);
-        let std = self.normalisation(&fields, "std", 1.0, element_type);
+        let raw = element_type == Some(ElementType::U8) && fields.optional("scale").is_none();
+        let normalise = if raw { Normalisation::Neutral } else { Normalisation::Required };
+        let mean = self.normalisation(&fields, "mean", 0.0, normalise);
+        let std = self.normalisation(&fields, "std", 1.0, normalise);
         let resize = fields.required(self, "resize").and_then(|f| self.choice(&f, &RESIZES));
+        let filter = fields.optional("filter").map_or(Some(Filter::Bilinear), |f| self.choice(&f, &FILTERS));
         let pad = fields.optional("pad").map_or(Some(114), |f| {
             let pad = self.integer(&f)?;
             let wrong = || format!("must be a grey value from 0 to 255, not {pad}");
@@ -347,11 +378,13 @@ impl Reader {
             width,
             height,
             element_type: element_type?,
+            quantization: quantization?,
             layout: layout?,
             color: color?,
             mean: mean?,
             std: std?,
             resize: resize?,
+            filter: filter?,
             pad: pad?,
             align: align?,
         };
@@ -404,23 +437,56 @@ impl Reader {
         Some((shape, dims))
     }
 
-    /// `mean` or `std`. Bytes go into the model as they are, so for them it may only say so.
+    /// `scale` and `zero_point`. Without them the bytes of `u8` are colours as they are.
+    fn quantization(
+        &mut self,
+        fields: &Fields<'_>,
+        element_type: Option<ElementType>,
+    ) -> Option<Quantization> {
+        let Some(integers) = element_type?.integers() else {
+            for name in ["scale", "zero_point"] {
+                if let Some(field) = fields.optional(name) {
+                    self.wrong(&field, "has a meaning for inputs of type u8 and i8 only; remove it")?;
+                }
+            }
+            return Some(Quantization::NONE);
+        };
+        let given = fields.optional("scale").is_some() || fields.optional("zero_point").is_some();
+        if element_type == Some(ElementType::U8) && !given {
+            return Some(Quantization::NONE);
+        }
+        let scale = fields.required(self, "scale").and_then(|f| {
+            let scale = self.number(&f)?;
+            if scale > 0.0 { Some(scale) } else { self.wrong(&f, "must be more than 0") }
+        });
+        let zero_point = fields.required(self, "zero_point").and_then(|f| {
+            let zero_point = self.integer(&f)?;
+            let (first, last) = (integers.start(), integers.end());
+            let within = i32::try_from(zero_point).ok().filter(|value| integers.contains(value));
+            within.or_else(|| {
+                self.wrong(&f, format!("must be a number from {first} to {last}, not {zero_point}"))
+            })
+        });
+        Some(Quantization { scale: scale?, zero_point: zero_point? })
+    }
+
+    /// `mean` or `std`.
     fn normalisation(
         &mut self,
         fields: &Fields<'_>,
         name: &str,
         neutral: f32,
-        element_type: Option<ElementType>,
+        normalise: Normalisation,
     ) -> Option<[f32; 3]> {
-        let bytes = element_type == Some(ElementType::U8);
         let field = match fields.optional(name) {
-            None if bytes => return Some([neutral; 3]),
+            None if normalise == Normalisation::Neutral => return Some([neutral; 3]),
             Some(field) => field,
             None => fields.required(self, name)?,
         };
         let values = self.channels(&field)?;
-        if bytes && values != [neutral; 3] {
-            return self.wrong(&field, format!("must be {neutral} or absent for an input of type u8"));
+        if normalise == Normalisation::Neutral && values != [neutral; 3] {
+            let message = format!("must be {neutral} or absent for an input of type u8 without a scale");
+            return self.wrong(&field, message);
         }
         if name == "std" && values.iter().any(|&value| value <= 0.0) {
             return self.wrong(&field, "must be more than 0, because pictures are divided by it");

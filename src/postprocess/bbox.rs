@@ -3,6 +3,8 @@
 //! Coordinates are `f32`, as models give and messages carry them; whatever is computed from them is computed in `f64`, in
 //! which the sum of a corner and a size is exact, so that neither a far corner nor a tiny box loses digits.
 
+use crate::preprocess::letterbox::Region;
+
 /// A rectangle in pixels, origin top left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BBox {
@@ -54,16 +56,16 @@ impl BBox {
             && self.h.is_finite()
     }
 
-    /// The part of this box that lies in a picture of `width` x `height` pixels, or `None` when there is none or the box
-    /// is not proper. The right edge of what comes back is at most `width` and its bottom at most `height`, exactly, also when summed in `f64`.
+    /// The part of this box that lies in a region of a picture, or `None` when there is none or the box is not proper. The
+    /// far edges of what comes back are at most the region's, exactly, also when summed in `f64`.
     #[must_use]
-    pub fn clip(&self, width: u32, height: u32) -> Option<Self> {
+    pub fn clip(&self, region: &Region) -> Option<Self> {
         // First, since the lesser and the greater of two numbers ignore a NaN.
         if !self.is_proper() {
             return None;
         }
-        let (x, w) = clip_side(self.x, self.w, width)?;
-        let (y, h) = clip_side(self.y, self.h, height)?;
+        let (x, w) = clip_side(self.x, self.w, (region.x, region.width))?;
+        let (y, h) = clip_side(self.y, self.h, (region.y, region.height))?;
         Some(Self { x, y, w, h })
     }
 
@@ -88,13 +90,14 @@ fn ratio(part: f64, whole: f64) -> f32 {
     (part / whole) as f32
 }
 
-/// One side of a box within `0..=limit`. Nothing when no length is left.
+/// One side of a box within one of a region, both as start and length. Nothing when no length is left.
 #[expect(clippy::cast_possible_truncation, reason = "a coordinate has as many digits as f32 holds")]
-fn clip_side(start: f32, length: f32, limit: u32) -> Option<(f32, f32)> {
-    let limit = f64::from(limit);
+fn clip_side(start: f32, length: f32, within: (u32, u32)) -> Option<(f32, f32)> {
+    let first = f64::from(within.0);
+    let limit = first + f64::from(within.1);
     let end = (f64::from(start) + f64::from(length)).min(limit);
     // The sum turns a negative zero, which would be written "-0.0", into a plain one.
-    let start = f64::from(start).max(0.0) + 0.0;
+    let start = f64::from(start).max(first) + 0.0;
     let length = end - start;
     if length <= 0.0 {
         return None;
@@ -137,14 +140,29 @@ mod tests {
 
     #[test]
     fn a_box_that_leaves_the_picture_is_cut_and_one_outside_is_none() {
-        let cut = corners(-0.4, 10.0, 20.0, 480.4).clip(640, 480);
+        let cut = corners(-0.4, 10.0, 20.0, 480.4).clip(&Region::whole((640, 480)));
         assert_eq!(cut, Some(corners(0.0, 10.0, 20.0, 480.0)));
-        assert_eq!(corners(1.0, 2.0, 3.0, 4.0).clip(640, 480), Some(corners(1.0, 2.0, 3.0, 4.0)));
-        assert_eq!(corners(-9.0, -9.0, 999.0, 999.0).clip(640, 480), Some(corners(0.0, 0.0, 640.0, 480.0)));
-        assert_eq!(corners(640.0, 0.0, 650.0, 10.0).clip(640, 480), None);
-        assert_eq!(corners(-5.0, 0.0, 0.0, 10.0).clip(640, 480), None);
-        assert_eq!(corners(5.0, 5.0, 5.0, 9.0).clip(640, 480), None, "no width");
-        assert_eq!(corners(9.0, 5.0, 5.0, 9.0).clip(640, 480), None, "wrong way round");
+        assert_eq!(
+            corners(1.0, 2.0, 3.0, 4.0).clip(&Region::whole((640, 480))),
+            Some(corners(1.0, 2.0, 3.0, 4.0))
+        );
+        assert_eq!(
+            corners(-9.0, -9.0, 999.0, 999.0).clip(&Region::whole((640, 480))),
+            Some(corners(0.0, 0.0, 640.0, 480.0))
+        );
+        assert_eq!(corners(640.0, 0.0, 650.0, 10.0).clip(&Region::whole((640, 480))), None);
+        assert_eq!(corners(-5.0, 0.0, 0.0, 10.0).clip(&Region::whole((640, 480))), None);
+        assert_eq!(corners(5.0, 5.0, 5.0, 9.0).clip(&Region::whole((640, 480))), None, "no width");
+        assert_eq!(corners(9.0, 5.0, 5.0, 9.0).clip(&Region::whole((640, 480))), None, "wrong way round");
+    }
+
+    #[test]
+    fn a_box_is_cut_at_the_edges_of_a_region_that_is_not_the_whole_picture() {
+        let region = Region { x: 100, y: 50, width: 40, height: 20 };
+        assert_eq!(corners(0.0, 0.0, 640.0, 480.0).clip(&region), Some(corners(100.0, 50.0, 140.0, 70.0)));
+        assert_eq!(corners(90.0, 55.0, 110.5, 60.0).clip(&region), Some(corners(100.0, 55.0, 110.5, 60.0)));
+        assert_eq!(corners(0.0, 0.0, 100.0, 480.0).clip(&region), None);
+        assert_eq!(corners(140.0, 0.0, 200.0, 480.0).clip(&region), None);
     }
 
     #[test]
@@ -160,8 +178,8 @@ mod tests {
             ] {
                 assert!(!wrong.is_proper(), "{wrong:?}");
             }
-            assert_eq!(BBox { x: f32::NAN, ..good }.clip(10, 10), None);
-            assert_eq!(BBox { w: f32::NAN, ..good }.clip(10, 10), None);
+            assert_eq!(BBox { x: f32::NAN, ..good }.clip(&Region::whole((10, 10))), None);
+            assert_eq!(BBox { w: f32::NAN, ..good }.clip(&Region::whole((10, 10))), None);
         }
         assert!(!BBox { w: 0.0, ..good }.is_proper());
         assert!(!BBox { h: -1.0, ..good }.is_proper());
@@ -173,7 +191,7 @@ mod tests {
         for _ in 0..20_000 {
             let (x, y) = (random.f32() * 900.0 - 30.0, random.f32() * 500.0 - 30.0);
             let whole = BBox { x, y, w: random.f32() * 900.0, h: random.f32() * 500.0 };
-            let Some(cut) = whole.clip(853, 479) else { continue };
+            let Some(cut) = whole.clip(&Region::whole((853, 479))) else { continue };
             assert!(cut.is_proper() && cut.x >= 0.0 && cut.y >= 0.0, "{cut:?}");
             assert!(cut.right() <= 853.0 && cut.bottom() <= 479.0, "{cut:?}");
         }

@@ -225,9 +225,8 @@ impl Decoder for Yolo {
         } else {
             self.nms.suppress(&mut self.candidates);
         }
-        let (width, height) = back.picture;
         into.extend(self.candidates.iter().filter_map(|Candidate { detection, .. }| {
-            Some(Detection { bbox: detection.bbox.clip(width, height)?, ..*detection })
+            Some(Detection { bbox: detection.bbox.clip(&back.region)?, ..*detection })
         }));
         Ok(())
     }
@@ -389,9 +388,8 @@ impl Collect<'_> {
         let ((left, top), (right, bottom)) =
             (self.back.to_picture(left, top), self.back.to_picture(right, bottom));
         let bbox = BBox::from_corners(left, top, right, bottom);
-        let (width, height) = self.back.picture;
         let reaches = score >= self.score_min && score.is_finite();
-        if reaches && bbox.is_proper() && bbox.clip(width, height).is_some() {
+        if reaches && bbox.is_proper() && bbox.clip(&self.back.region).is_some() {
             let index = u32::try_from(anchor)
                 .expect("a tensor of 2^32 anchors does not fit the machines that run models");
             self.candidates.push(Candidate { detection: Detection { class_id, score, bbox }, index });

@@ -1,77 +1,59 @@
-//! YCbCr to R'G'B', by the ITU's formulas. Pure.
+//! YCbCr to R'G'B' by the ITU's formulas, and on to the values that the model wants, as one sum of products. Pure.
 
-use super::ColorOrder;
+use super::kernel::{Channel, Mix, STEP};
+use super::{ColorOrder, InputSpec};
 use crate::frame::{ColorMatrix, ColorRange, Geometry, PixelFormat};
 
-/// How a picture's components become R, G and B of 0..=255.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Conversion {
-    /// They are that already.
-    None,
-    /// Luma alone.
-    Luma { black: f32, gain: f32 },
-    /// YCbCr: what to add to the scaled luma for each of Cb - 128 and Cr - 128.
-    Ycc { black: f32, gain: f32, red_cr: f32, green_cb: f32, green_cr: f32, blue_cb: f32 },
+/// A colour as a sum: of what is multiplied with each component, and of the last.
+type Sum = [f64; 4];
+
+/// How a picture's components become the model's channels.
+#[expect(clippy::cast_possible_truncation, reason = "rounded on purpose, after the last step")]
+pub(super) fn mix(geometry: &Geometry, spec: &InputSpec) -> Mix {
+    let [red, green, blue] = colors(geometry);
+    let channels = match spec.color {
+        ColorOrder::Rgb => [red, green, blue],
+        ColorOrder::Bgr => [blue, green, red],
+    };
+    let (least, most) = match spec.element_type.integers() {
+        Some(integers) => (f64::from(*integers.start()), f64::from(*integers.end())),
+        None => (f64::NEG_INFINITY, f64::INFINITY),
+    };
+    let mut affine = spec.affine().into_iter();
+    Mix(channels.map(|[first, second, third, offset]| {
+        let (gain, zero) = affine.next().expect("there are three of both");
+        Channel {
+            gains: [first, second, third].map(|factor| (factor * gain / STEP) as f32),
+            offset: (offset * gain + zero) as f32,
+            low: zero.clamp(least, most) as f32,
+            high: (255.0 * gain + zero).clamp(least, most) as f32,
+        }
+    }))
 }
 
-impl Conversion {
-    #[expect(clippy::cast_possible_truncation, reason = "coefficients are of the size of 1")]
-    pub(super) fn new(geometry: &Geometry) -> Self {
-        // H.273: E' = (Y - 16) / 219 and E'PB = (Cb - 128) / 224, or in full range (Y / 255) and (Cb - 128) / 255.
-        let (black, gain, chroma_gain) = match geometry.range {
-            ColorRange::Limited => (16.0, 255.0 / 219.0, 255.0 / 224.0),
-            ColorRange::Full => (0.0, 1.0, 1.0),
-        };
-        // Luma is kr R + (1 - kr - kb) G + kb B, and Cb = (B - Y) / (2 - 2 kb), Cr = (R - Y) / (2 - 2 kr).
-        let (kr, kb) = match geometry.matrix {
-            ColorMatrix::Bt601 => (0.299, 0.114),
-            ColorMatrix::Bt709 => (0.2126, 0.0722),
-            ColorMatrix::Bt2020 => (0.2627, 0.0593),
-        };
-        let kg: f64 = 1.0 - kr - kb;
-        let (red_cr, blue_cb) = (2.0 * (1.0 - kr) * chroma_gain, 2.0 * (1.0 - kb) * chroma_gain);
-        match geometry.format {
-            PixelFormat::Rgb | PixelFormat::Bgr | PixelFormat::Rgba | PixelFormat::Bgra => Self::None,
-            PixelFormat::Gray8 => Self::Luma { black, gain: gain as f32 },
-            PixelFormat::Nv12 | PixelFormat::I420 | PixelFormat::Yuy2 | PixelFormat::Uyvy => Self::Ycc {
-                black,
-                gain: gain as f32,
-                red_cr: red_cr as f32,
-                green_cb: (-blue_cb * kb / kg) as f32,
-                green_cr: (-red_cr * kr / kg) as f32,
-                blue_cb: blue_cb as f32,
-            },
-        }
-    }
-
-    /// Which of the converted rows is each of the model's channels.
-    pub(super) fn channels(self, order: ColorOrder) -> [usize; 3] {
-        match (self, order) {
-            (Self::Luma { .. }, _) => [0, 0, 0],
-            (_, ColorOrder::Rgb) => [0, 1, 2],
-            (_, ColorOrder::Bgr) => [2, 1, 0],
-        }
-    }
-
-    /// Converts a row of components in place.
-    pub(super) fn apply(self, rows: &mut [&mut [f32]; 3]) {
-        let [first, second, third] = rows;
-        match self {
-            Self::None => {}
-            Self::Luma { black, gain } => {
-                for luma in first.iter_mut() {
-                    *luma = ((*luma - black) * gain).clamp(0.0, 255.0);
-                }
-            }
-            Self::Ycc { black, gain, red_cr, green_cb, green_cr, blue_cb } => {
-                for ((first, second), third) in first.iter_mut().zip(second.iter_mut()).zip(third.iter_mut())
-                {
-                    let (luma, cb, cr) = ((*first - black) * gain, *second - 128.0, *third - 128.0);
-                    *first = (luma + red_cr * cr).clamp(0.0, 255.0);
-                    *second = (luma + green_cb * cb + green_cr * cr).clamp(0.0, 255.0);
-                    *third = (luma + blue_cb * cb).clamp(0.0, 255.0);
-                }
-            }
+/// R, G and B of 0..=255, beyond which they are clamped.
+fn colors(geometry: &Geometry) -> [Sum; 3] {
+    // H.273: E' = (Y - 16) / 219 and E'PB = (Cb - 128) / 224, or in full range (Y / 255) and (Cb - 128) / 255.
+    let (black, gain, chroma_gain) = match geometry.range {
+        ColorRange::Limited => (16.0, 255.0 / 219.0, 255.0 / 224.0),
+        ColorRange::Full => (0.0, 1.0, 1.0),
+    };
+    // Luma is kr R + (1 - kr - kb) G + kb B, and Cb = (B - Y) / (2 - 2 kb), Cr = (R - Y) / (2 - 2 kr).
+    let (kr, kb) = match geometry.matrix {
+        ColorMatrix::Bt601 => (0.299, 0.114),
+        ColorMatrix::Bt709 => (0.2126, 0.0722),
+        ColorMatrix::Bt2020 => (0.2627, 0.0593),
+    };
+    let kg: f64 = 1.0 - kr - kb;
+    let (red_cr, blue_cb) = (2.0 * (1.0 - kr) * chroma_gain, 2.0 * (1.0 - kb) * chroma_gain);
+    let ycc = |cb: f64, cr: f64| [gain, cb, cr, -gain * black - 128.0 * (cb + cr)];
+    let (first, second, third) = ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]);
+    match geometry.format {
+        PixelFormat::Rgb | PixelFormat::Rgba => [first, second, third],
+        PixelFormat::Bgr | PixelFormat::Bgra => [third, second, first],
+        PixelFormat::Gray8 => [ycc(0.0, 0.0); 3],
+        PixelFormat::Nv12 | PixelFormat::I420 | PixelFormat::Yuy2 | PixelFormat::Uyvy => {
+            [ycc(0.0, red_cr), ycc(-blue_cb * kb / kg, -red_cr * kr / kg), ycc(blue_cb, 0.0)]
         }
     }
 }
@@ -81,18 +63,17 @@ mod tests {
     use super::*;
 
     /// R, G and B, rounded, of one pixel.
-    fn rgb(matrix: ColorMatrix, range: ColorRange, ycc: [u8; 3]) -> [f32; 3] {
+    fn rgb(matrix: ColorMatrix, range: ColorRange, ycc: [u8; 3]) -> [f64; 3] {
         let geometry = Geometry::packed(PixelFormat::I420, 1, 1, matrix, range);
-        let mut values = ycc.map(f32::from);
-        let [y, cb, cr] = &mut values;
-        let rows = [y, cb, cr].map(std::slice::from_mut);
-        Conversion::new(&geometry).apply(&mut { rows });
-        values.map(f32::round)
+        colors(&geometry).map(|[first, second, third, offset]| {
+            let [y, cb, cr] = ycc.map(f64::from);
+            (first * y + second * cb + third * cr + offset).clamp(0.0, 255.0).round()
+        })
     }
 
-    fn assert_close(got: [f32; 3], wanted: [u8; 3], what: &str) {
+    fn assert_close(got: [f64; 3], wanted: [u8; 3], what: &str) {
         // The published code is itself rounded, which is worth up to two steps of R, G or B.
-        let far = got.iter().zip(wanted).any(|(got, wanted)| (got - f32::from(wanted)).abs() > 2.0);
+        let far = got.iter().zip(wanted).any(|(got, wanted)| (got - f64::from(wanted)).abs() > 2.0);
         assert!(!far, "{what}: {got:?} instead of {wanted:?}");
     }
 

@@ -13,7 +13,7 @@ use crate::frame::{Frame, FrameRef};
 use crate::model::{Model, bundle};
 use crate::postprocess::{Decoder, Detection};
 use crate::preprocess::host::{Held, Preprocessor};
-use crate::preprocess::letterbox::Letterbox;
+use crate::preprocess::letterbox::{Letterbox, RegionConfig};
 use crate::publish::encode::{DetectionEncoder, EventTime, TopicSequence};
 use crate::publish::event::ModelRef;
 use crate::publish::{Made, WhenFull};
@@ -249,7 +249,7 @@ impl Lane {
         }
         let slot = self.batches[self.open].len();
         let held = &mut self.held[self.open][slot];
-        match self.preprocessor.write(&frame, self.session.slot(self.open, slot), held) {
+        match self.preprocessor.write(&frame, RegionConfig::default(), self.session.slot(self.open, slot), held) {
             Ok(back) => {
                 self.batcher.push(taken, deadline);
                 let written = Instant::now();

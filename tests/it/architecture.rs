@@ -53,6 +53,15 @@ const UNSAFE: &[(&str, &str)] = &[
     ("src/memory/region.rs", "mapping, touching and locking pages"),
     ("src/source/gstreamer/pool.rs", "an allocator of GStreamer's is a table of C functions"),
     ("src/threads/place.rs", "the scheduling of a thread, which no crate here wraps"),
+    (
+        "src/preprocess/kernel/mod.rs",
+        "calls what is compiled for an instruction set that the machine was seen to have",
+    ),
+    (
+        "src/preprocess/kernel/avx2.rs",
+        "vector loads and stores, loads of neighbouring samples without a check for each",
+    ),
+    ("src/preprocess/kernel/neon.rs", "the same for 64-bit ARM"),
 ];
 
 /// Crates that only one place may import.

@@ -17,7 +17,7 @@ use gantry::backend::{
 };
 use gantry::telemetry::resident_bytes;
 
-use onnx_file::{F32, I64, OnnxFile, U8};
+use onnx_file::{BF16, F16, F32, I8, I64, OnnxFile, U8};
 
 const FACTORY_TINY: &str = "models/line-parts/1.0.0/factory_tiny.onnx";
 const INT8: &str = "tests/data/models/line-parts-int8/1.0.0/factory_tiny_int8.onnx";
@@ -100,11 +100,15 @@ fn picture(n: usize, len: usize) -> Vec<f32> {
 
 fn fill(session: &mut dyn Session, batch: usize, slot: usize, n: usize) {
     match session.slot(batch, slot) {
+        ElementsMut::F32(place) if place.len() < 100 => place.fill(f32::from(u8::try_from(n).unwrap())),
         ElementsMut::F32(place) => {
             let len = place.len();
             place.copy_from_slice(&picture(n, len));
         }
+        ElementsMut::F16(place) => place.fill(half::f16::from(u8::try_from(n).unwrap())),
+        ElementsMut::Bf16(place) => place.fill(half::bf16::from(u8::try_from(n).unwrap())),
         ElementsMut::U8(place) => place.fill(u8::try_from(n).unwrap()),
+        ElementsMut::I8(place) => place.fill(i8::try_from(n).unwrap()),
     }
 }
 
@@ -336,7 +340,10 @@ fn a_file_says_what_it_takes_and_gives_without_an_engine() {
     assert_eq!(head.inputs[0].spec().unwrap().to_string(), "images f32 [-1, 3, -1, 4]");
     assert_eq!(head.outputs[0].to_string(), "out int64 []");
     let error = head.outputs[0].spec().unwrap_err();
-    assert_eq!(error, "`out` is of type int64, and only float32 and uint8 are known");
+    assert_eq!(
+        error,
+        "`out` is of type int64, and only float32, float16, bfloat16, uint8 and int8 are known"
+    );
     let clear = OnnxFile::default().input("im\u{1b}[2Jages", F32, &[1]).output("out", F32, None).bytes();
     assert!(onnx::read(&clear).unwrap_err().contains("control character"));
 }
@@ -402,16 +409,33 @@ fn a_fixed_batch_runs_with_fewer_frames() {
 }
 
 #[test]
-fn pictures_can_be_bytes() {
-    let model = OnnxFile::default()
-        .input("images", U8, &[-1, 2, 2, 3])
-        .node_with("Cast", &["images"], "out", &[("to", F32)])
-        .output("out", F32, Some(&[-1, 2, 2, 3]))
-        .bytes();
-    for mut device in engines("pictures_can_be_bytes") {
-        let mut session = load(&mut *device, &model, options(2));
-        assert_eq!(session.input().element_type, ElementType::U8);
-        assert_eq!(run(&mut *session, 0, &[7, 255]), [[7.0; 12], [255.0; 12]]);
+fn pictures_can_be_of_every_type_that_the_engine_takes() {
+    let types = [
+        (ElementType::F32, F32),
+        (ElementType::F16, F16),
+        (ElementType::Bf16, BF16),
+        (ElementType::U8, U8),
+        (ElementType::I8, I8),
+    ];
+    for mut device in engines("pictures_can_be_of_every_type_that_the_engine_takes") {
+        for (element_type, number) in types {
+            let model = OnnxFile::default()
+                .input("images", number, &[-1, 2, 2, 3])
+                .node_with("Cast", &["images"], "out", &[("to", F32)])
+                .output("out", F32, Some(&[-1, 2, 2, 3]))
+                .bytes();
+            if device.backend() == BackendKind::Embedded && element_type == ElementType::Bf16 {
+                let error = refusal(device.load(&file(&model, None), options(2)));
+                assert!(
+                    error.contains("run it with onnxruntime, or export it with an input of f32"),
+                    "{error}"
+                );
+                continue;
+            }
+            let mut session = load(&mut *device, &model, options(2));
+            assert_eq!(session.input().element_type, element_type);
+            assert_eq!(run(&mut *session, 0, &[7, 120]), [[7.0; 12], [120.0; 12]], "{}", device.describe());
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! `model.yaml` is read strictly: every mistake is told, with its place and its cure, and no text does harm.
 
 use gantry::backend::BackendKind;
+use gantry::backend::tensor::ElementType;
 use gantry::model::manifest;
-use gantry::preprocess::{Align, ColorOrder};
+use gantry::preprocess::{Align, ColorOrder, Quantization};
 use gantry::yaml::{self, Place};
 use proptest::prelude::*;
 
@@ -99,10 +100,20 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "14:11: input.shape[0]: must be a whole number, not `a`"),
     ("[-1, 3, 256, 256]", "256",
         "14:10: input.shape: must be a list, not `256`"),
-    ("type: f32", "type: f16",
-        "15:9: input.type: must be one of f32, u8, not `f16`"),
+    ("type: f32", "type: float",
+        "15:9: input.type: must be one of f32, f16, bf16, u8, i8, not `float`"),
     ("type: f32", "type: u8",
-        "19:8: input.std: must be 1 or absent for an input of type u8"),
+        "19:8: input.std: must be 1 or absent for an input of type u8 without a scale"),
+    ("type: f32", "type: f16\n  scale: 0.5",
+        "16:10: input.scale: has a meaning for inputs of type u8 and i8 only; remove it"),
+    ("type: f32", "type: i8\n  scale: 0.5",
+        "13:3: input: `zero_point` is missing"),
+    ("type: f32", "type: i8\n  scale: 0\n  zero_point: 0",
+        "16:10: input.scale: must be more than 0"),
+    ("type: f32", "type: i8\n  scale: 0.5\n  zero_point: 128",
+        "17:15: input.zero_point: must be a number from -128 to 127, not 128"),
+    ("type: f32", "type: u8\n  scale: 0.5\n  zero_point: -1",
+        "17:15: input.zero_point: must be a number from 0 to 255, not -1"),
     ("mean: 0", "mean: .nan",
         "18:9: input.mean: must be a number, not `.nan`"),
     ("mean: 0", "mean: 1e99",
@@ -116,7 +127,9 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("resize: letterbox", "resize: letterbox\n  pad: 256",
         "21:8: input.pad: must be a grey value from 0 to 255, not 256"),
     ("resize: letterbox", "resize: letterbx",
-        "20:11: input.resize: must be one of letterbox, stretch, not `letterbx`; did you mean `letterbox`?"),
+        "20:11: input.resize: must be one of letterbox, stretch, crop, not `letterbx`; did you mean `letterbox`?"),
+    ("resize: letterbox", "resize: letterbox\n  filter: linear",
+        "21:11: input.filter: must be one of bilinear, area, auto, not `linear`"),
     ("family: yolov8", "family: yolo8",
         "22:11: output.family: must be one of yolov8, yolov5, yolo_end_to_end, not `yolo8`; did you mean `yolov8`?"),
     ("[-1, 8, 1344]", "[-1, 8]",
@@ -171,6 +184,17 @@ fn bytes_need_no_mean_and_std_and_other_orders_are_read() {
     assert_eq!((manifest.input.mean, manifest.input.std), ([0.0; 3], [1.0; 3]));
     assert_eq!((manifest.input.align, manifest.input.pad), (Align::TopLeft, 0));
     assert_eq!(manifest.input.color, ColorOrder::Bgr);
+}
+
+#[test]
+fn integers_have_a_scale_and_a_zero_point() {
+    let text = changed("type: f32", "type: i8\n  scale: 0.00392156862745098\n  zero_point: -128");
+    let input = manifest::parse(text.as_bytes()).unwrap().input;
+    assert_eq!(input.element_type, ElementType::I8);
+    assert_eq!(input.quantization, Quantization { scale: 1.0 / 255.0, zero_point: -128 });
+    assert_eq!((input.mean, input.std), ([0.0; 3], [255.0; 3]));
+    let plain = manifest::parse(changed("type: f32", "type: bf16").as_bytes()).unwrap().input;
+    assert_eq!((plain.element_type, plain.quantization), (ElementType::Bf16, Quantization::NONE));
 }
 
 #[test]

@@ -508,7 +508,7 @@ fn reports_are_tables_for_people_and_json_for_machines() {
     let bundle = cli::verify(&root.path().join("parts/1.0.0")).unwrap();
     let text = bundle.to_string();
     assert!(text.contains("classes      4: nut, washer, bolt, defect\n"), "{text}");
-    assert!(text.contains("pictures     letterbox, center, padded with 114\n"), "{text}");
+    assert!(text.contains("pictures     letterbox, center, padded with 114, bilinear\n"), "{text}");
     assert!(text.ends_with("usable: files, labels and shapes are as the manifest says"), "{text}");
     packed_in(&root.path().join("pieces/1"), MANIFEST);
     let misplaced = cli::verify(&root.path().join("pieces/1")).unwrap().to_string();

@@ -8,8 +8,8 @@ use gantry::frame::{ColorMatrix, ColorRange, Geometry, PixelFormat};
 use gantry::postprocess::nms::CANDIDATES_MAX;
 use gantry::postprocess::{DecodeError, Decoder, Detection, Family, OutputSpec, Suppression, guess};
 use gantry::preprocess::host::{Held, Preprocessor};
-use gantry::preprocess::letterbox::Letterbox;
-use gantry::preprocess::{Align, ColorOrder, InputSpec, Layout, Resize};
+use gantry::preprocess::letterbox::{Letterbox, Region, RegionConfig};
+use gantry::preprocess::{Align, ColorOrder, Filter, InputSpec, Layout, Quantization, Resize};
 use proptest::prelude::*;
 use serde::Deserialize;
 
@@ -24,11 +24,13 @@ pub(crate) fn input(width: u32, height: u32) -> InputSpec {
         width,
         height,
         element_type: ElementType::F32,
+        quantization: Quantization::NONE,
         layout: Layout::Nchw,
         color: ColorOrder::Rgb,
         mean: [0.0; 3],
         std: [255.0; 3],
         resize: Resize::Letterbox,
+        filter: Filter::Bilinear,
         pad: 114,
         align: Align::Center,
     }
@@ -268,8 +270,9 @@ fn a_box_around_what_preprocessing_drew_comes_back_to_the_picture() {
     let spec = InputSpec { pad: 0, ..input(320, 320) };
     let mut tensor = vec![0.0; 3 * 320 * 320];
     let frame = crate::preprocess::frame(geometry, bytes);
-    let back =
-        Preprocessor::new(spec).write(&frame, ElementsMut::F32(&mut tensor), &mut Held::default()).unwrap();
+    let back = Preprocessor::new(spec)
+        .write(&frame, RegionConfig::default(), ElementsMut::F32(&mut tensor), &mut Held::default())
+        .unwrap();
     let white = |x: u16, y: u16| tensor[usize::from(y) * 320 + usize::from(x)] > 0.5;
     let columns: Vec<u16> = (0..320).filter(|&x| (0..320).any(|y| white(x, y))).collect();
     let rows: Vec<u16> = (0..320).filter(|&y| (0..320).any(|x| white(x, y))).collect();
@@ -413,7 +416,7 @@ struct Anything {
 }
 
 fn anything() -> impl Strategy<Value = Anything> {
-    let picture = (1..200_u32, 1..200_u32, 1..120_u32, 1..120_u32);
+    let picture = (1..200_u32, 1..200_u32, 1..120_u32, 1..120_u32, (0..9_u32, 0..9_u32, 0..3_usize));
     let choice = (0..3_usize, any::<bool>(), any::<bool>(), 1..4_usize, 0..30_usize);
     (choice, picture, 0.0..1.0_f32, 0.0..0.9_f32).prop_flat_map(|(choice, picture, iou, score_min)| {
         let (family, transposed, per_class, classes, anchors) = choice;
@@ -428,7 +431,11 @@ fn anything() -> impl Strategy<Value = Anything> {
         let declared = shape.map(|size| i64::try_from(size).unwrap());
         let suppression = if per_class { Suppression::PerClass } else { Suppression::Agnostic };
         let spec = OutputSpec { iou, suppression, ..output_spec(family, &declared, classes) };
-        let back = Letterbox::new(picture.0, picture.1, &input(picture.2, picture.3));
+        let (width, height, input_width, input_height, (x, y, resize)) = picture;
+        let resize = [Resize::Letterbox, Resize::Stretch, Resize::Crop][resize];
+        let input = InputSpec { resize, ..input(input_width, input_height) };
+        let whole = (width + 2 * x, height + y);
+        let back = Letterbox::of_region(whole, Region { x, y, width, height }, &input);
         proptest::collection::vec(any_number(), channels * anchors).prop_map(move |elements| Anything {
             spec: spec.clone(),
             shape,
@@ -439,20 +446,28 @@ fn anything() -> impl Strategy<Value = Anything> {
     })
 }
 
+/// Left, top, right and bottom of the part that was looked at.
+fn edges(back: &Letterbox) -> [f64; 4] {
+    let Region { x, y, width, height } = back.region;
+    [x, y, x + width, y + height].map(f64::from)
+}
+
 fn inside(detection: &Detection, back: &Letterbox) -> bool {
-    let (bbox, (width, height)) = (detection.bbox, back.picture);
-    bbox.x >= 0.0
-        && bbox.y >= 0.0
-        && bbox.right() <= f64::from(width)
-        && bbox.bottom() <= f64::from(height)
+    let (bbox, [left, top, right, bottom]) = (detection.bbox, edges(back));
+    f64::from(bbox.x) >= left
+        && f64::from(bbox.y) >= top
+        && bbox.right() <= right
+        && bbox.bottom() <= bottom
         && bbox.is_proper()
 }
 
-/// Whether the picture's edge may have cut a box.
+/// Whether an edge of what was looked at may have cut a box.
 fn cut(detection: &Detection, back: &Letterbox) -> bool {
-    let bbox = detection.bbox;
-    let (width, height) = (f64::from(back.picture.0), f64::from(back.picture.1));
-    bbox.x <= 0.0 || bbox.y <= 0.0 || bbox.right() >= width - 1e-3 || bbox.bottom() >= height - 1e-3
+    let (bbox, [left, top, right, bottom]) = (detection.bbox, edges(back));
+    f64::from(bbox.x) <= left
+        || f64::from(bbox.y) <= top
+        || bbox.right() >= right - 1e-3
+        || bbox.bottom() >= bottom - 1e-3
 }
 
 proptest! {

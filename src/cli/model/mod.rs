@@ -236,8 +236,14 @@ pub struct InputReport {
     pub mean: [f32; 3],
     /// Then divided by.
     pub std: [f32; 3],
-    /// `letterbox` or `stretch`.
+    /// What one step of an integer is worth; 1 for floats and for colours as they are.
+    pub scale: f32,
+    /// The integer that stands for 0.
+    pub zero_point: i32,
+    /// `letterbox`, `stretch` or `crop`.
     pub resize: &'static str,
+    /// `bilinear`, `area` or `auto`.
+    pub filter: &'static str,
     /// Grey value of the padding.
     pub pad: u8,
     /// `center` or `top_left`.
@@ -343,7 +349,10 @@ impl BundleReport {
                 color: word(&manifest::COLORS, &input.color),
                 mean: input.mean,
                 std: input.std,
+                scale: input.quantization.scale,
+                zero_point: input.quantization.zero_point,
                 resize: word(&manifest::RESIZES, &input.resize),
+                filter: word(&manifest::FILTERS, &input.filter),
                 pad: input.pad,
                 align: word(&manifest::ALIGNS, &input.align),
             },
@@ -414,12 +423,17 @@ impl fmt::Display for BundleReport {
             ));
         }
         rows.push(row("input", format!("{}, {}, {}", input.tensor, input.layout, input.color)));
-        rows.push(row("values", format!("(0..255 - {}) / {}", same(&low), same(&high))));
+        let steps = match (input.scale, input.zero_point) {
+            (1.0, 0) => String::new(),
+            (scale, zero_point) => format!(", then / {scale} + {zero_point} as an integer"),
+        };
+        rows.push(row("values", format!("(0..255 - {}) / {}{steps}", same(&low), same(&high))));
         let fit = match input.resize {
             "letterbox" => format!("letterbox, {}, padded with {}", input.align, input.pad),
+            "crop" => format!("crop, {}", input.align),
             other => other.to_owned(),
         };
-        rows.push(row("pictures", fit));
+        rows.push(row("pictures", format!("{fit}, {}", input.filter)));
         rows.push(row("output", format!("{}, {}", output.tensor, output.family)));
         let suppression = match output.suppression {
             "in_model" => "in the model".to_owned(),

@@ -95,8 +95,13 @@ fn input_section(onnx: &Onnx) -> String {
         (true, None) => " # check: the file leaves height and width open",
     };
     let values = match spec.element_type {
-        ElementType::F32 => "  mean: 0\n  std: 255 # check: pictures go in as 0..1\n",
+        ElementType::F32 | ElementType::F16 | ElementType::Bf16 => {
+            "  mean: 0\n  std: 255 # check: pictures go in as 0..1\n"
+        }
         ElementType::U8 => "",
+        ElementType::I8 => {
+            "  mean: 0\n  std: 1 # check: pictures go in as -128..127\n  scale: 1\n  zero_point: -128\n"
+        }
     };
     format!(
         "input:
@@ -105,7 +110,8 @@ fn input_section(onnx: &Onnx) -> String {
   type: {kind}
   layout: {layout}
   color: rgb # check
-{values}  resize: letterbox # check: or stretch
+{values}  resize: letterbox # check: or stretch, or crop
+  filter: bilinear # check: area or auto, where it learnt from pictures that were averaged
   pad: 114
   align: center # check: or top_left
 ",

@@ -4,6 +4,12 @@
 pub(super) const F32: u64 = 1;
 /// ONNX's number for 8-bit unsigned integers.
 pub(super) const U8: u64 = 2;
+/// ONNX's number for 8-bit signed integers.
+pub(super) const I8: u64 = 3;
+/// ONNX's number for 16-bit floats of IEEE 754.
+pub(super) const F16: u64 = 10;
+/// ONNX's number for 16-bit floats with a long exponent.
+pub(super) const BF16: u64 = 16;
 /// ONNX's number for 64-bit integers.
 pub(super) const I64: u64 = 7;
 

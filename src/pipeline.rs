@@ -401,6 +401,7 @@ impl<'a> Builder<'a> {
                 mailbox: Arc::clone(&mailbox),
                 telemetry: Arc::clone(&telemetry),
                 deadline: detect.deadline,
+                region: camera.region,
                 score_min: detect.score_min.unwrap_or(model.score_min),
                 when_full: if lossless { WhenFull::Wait } else { WhenFull::DropOldest },
                 topic: Arc::clone(&topic),

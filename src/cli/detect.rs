@@ -22,6 +22,7 @@ use crate::memory::{Policy, Wish};
 use crate::model::Model;
 use crate::pipeline::CameraOrder;
 use crate::postprocess::Detection;
+use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{Publish, PublishConfig};
 use crate::scheduler::{BatchingConfig, DetectConfig};
 use crate::source::{Address, CameraConfig};
@@ -91,6 +92,7 @@ fn config(args: &DetectArgs) -> Config {
     let mut ids = BTreeMap::new();
     let camera = |file: &PathBuf| Camera {
         source: CameraConfig::new(camera_id(file, &mut ids), Address::File(file.clone())),
+        region: RegionConfig::default(),
         detect: vec![DetectConfig {
             model: args.model.clone(),
             devices: Vec::new(),

@@ -25,6 +25,7 @@ pub use realtime::Realtime;
 
 use crate::backend::DeviceConfig;
 use crate::model::{bundle, manifest};
+use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::PublishConfig;
 use crate::scheduler::{BatchingConfig, DetectConfig};
 use crate::secret::Secret;
@@ -62,6 +63,8 @@ pub struct Config {
 pub struct Camera {
     /// The camera.
     pub source: CameraConfig,
+    /// The part of its pictures that the models see.
+    pub region: RegionConfig,
     /// Its models.
     pub detect: Vec<DetectConfig>,
 }

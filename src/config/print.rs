@@ -10,6 +10,7 @@ use super::{Camera, Config, Realtime};
 use crate::backend::fake::FakeScript;
 use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
 use crate::memory::Wish;
+use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{MqttConfig, Publish};
 use crate::scheduler::DetectConfig;
 use crate::secret::Secret;
@@ -153,6 +154,14 @@ fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Op
     out.key("stale_after", &duration_text(source.stale_after));
     out.optional("cpus", cpus.map(cpus_text));
     out.key("video_decode", source.video_decode.name());
+    if camera.region != RegionConfig::default() {
+        out.section("region", |out| {
+            out.key("x", &camera.region.x.to_string());
+            out.key("y", &camera.region.y.to_string());
+            out.optional("width", camera.region.width.map(|width| width.to_string()));
+            out.optional("height", camera.region.height.map(|height| height.to_string()));
+        });
+    }
     out.section("detect", |out| {
         for detect in &camera.detect {
             out.item(|out| print_detect(out, detect));

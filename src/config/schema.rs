@@ -305,11 +305,53 @@ pub static CAMERA: &[Key] = &[
         meaning: "which pictures are decoded: all, keyframes, or auto (key frames only, where each of its models has a rate_max that they suffice for)",
     },
     Key {
+        name: "region",
+        kind: Kind::Map(REGION),
+        presence: Presence::Default("{}"),
+        example: "",
+        meaning: "the part of its picture that the models see; boxes are told in pixels of the whole picture",
+    },
+    Key {
         name: "detect",
         kind: Kind::List(&Kind::Map(DETECT)),
         presence: Presence::Required,
         example: "[{model: line-parts}]",
         meaning: "the models that look at it; at least one",
+    },
+];
+
+/// The largest side of a picture that a region may be in.
+const SIDE_MAX: u64 = 65_535;
+
+/// `cameras[].region`.
+pub static REGION: &[Key] = &[
+    Key {
+        name: "x",
+        kind: Kind::Integer(0, SIDE_MAX),
+        presence: Presence::Default("0"),
+        example: "",
+        meaning: "its left edge, in pixels from the picture's",
+    },
+    Key {
+        name: "y",
+        kind: Kind::Integer(0, SIDE_MAX),
+        presence: Presence::Default("0"),
+        example: "",
+        meaning: "its top edge, in pixels from the picture's",
+    },
+    Key {
+        name: "width",
+        kind: Kind::Integer(1, SIDE_MAX),
+        presence: Presence::Computed("up to the right edge"),
+        example: "1280",
+        meaning: "its width in pixels; up to the right edge when not given",
+    },
+    Key {
+        name: "height",
+        kind: Kind::Integer(1, SIDE_MAX),
+        presence: Presence::Computed("up to the bottom edge"),
+        example: "720",
+        meaning: "its height in pixels; up to the bottom edge when not given",
     },
 ];
 

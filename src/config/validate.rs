@@ -14,6 +14,7 @@ use super::{Camera, Config, mend, rules, schema};
 use crate::backend::fake::FakeScript;
 use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
 use crate::frame::CameraId;
+use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{MqttConfig, Publish, PublishConfig};
 use crate::scheduler::{BatchingConfig, DetectConfig};
 use crate::source::thinning::VideoDecode;
@@ -194,8 +195,16 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
         Address::File(path) => Address::File(dir.join(path)),
         address => address.clone(),
     };
+    let region = section.inner("region")?;
+    let pixels = |name| region.integer(name).and_then(|pixels| u32::try_from(pixels).ok());
     let detect = section.list("detect").map(|item| detect(item.section()?, first_device));
     Some(Camera {
+        region: RegionConfig {
+            x: pixels("x")?,
+            y: pixels("y")?,
+            width: pixels("width"),
+            height: pixels("height"),
+        },
         source: CameraConfig {
             id: CameraId::new(section.text("id")?),
             address,

@@ -45,6 +45,8 @@ pub struct Route {
     pub telemetry: Arc<RouteTelemetry>,
     /// A result must be made within this time of the frame's arrival.
     pub deadline: Option<Duration>,
+    /// The part of its pictures that the model sees.
+    pub region: RegionConfig,
     /// Detections below this score are not reported.
     pub score_min: f32,
     /// What happens when a sink's queue is full.
@@ -249,7 +251,7 @@ impl Lane {
         }
         let slot = self.batches[self.open].len();
         let held = &mut self.held[self.open][slot];
-        match self.preprocessor.write(&frame, RegionConfig::default(), self.session.slot(self.open, slot), held) {
+        match self.preprocessor.write(&frame, route.region, self.session.slot(self.open, slot), held) {
             Ok(back) => {
                 self.batcher.push(taken, deadline);
                 let written = Instant::now();

@@ -116,6 +116,45 @@ fn a_result_after_its_deadline_is_not_published_and_is_counted() {
 }
 
 #[test]
+fn boxes_of_a_region_are_told_in_pixels_of_the_whole_picture() {
+    // Of 8 channels and 1344 anchors one is a box of 64 x 32 in the middle of the input, of the first class.
+    let mut output = vec![0.0_f32; 8 * 1344];
+    for (channel, value) in [128.0, 128.0, 64.0, 32.0, 0.9].into_iter().enumerate() {
+        output[channel * 1344] = value;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let bytes: Vec<u8> = output.iter().flat_map(|value| value.to_le_bytes()).collect();
+    std::fs::write(file.path(), bytes).unwrap();
+    let region = "source: 'test://pattern?size=160x120&rate=20&frames=5', region: {x: 40, y: 30, width: 80, height: 60}";
+    let cameras = format!("  - {{id: a, {region}, detect: [{{model: line-parts}}]}}");
+    let mut gantry = Running::start(&config(&format!("outputs: {}", file.path().display()), &cameras, ""));
+    assert!(gantry.wait(SOON).success(), "{}", gantry.log());
+    let lines = gantry.lines();
+    assert!(!lines.is_empty());
+    for event in lines {
+        // 80 pixels became 256, and 32 rows of padding lie above.
+        assert_eq!(
+            event["detections"][0]["box"],
+            serde_json::json!({"x": 70.0, "y": 55.0, "w": 20.0, "h": 10.0})
+        );
+        assert_eq!(event["frame"]["width"], 160);
+    }
+}
+
+#[test]
+fn a_region_outside_of_the_picture_is_told_and_its_frames_are_counted() {
+    let region = "source: 'test://pattern?size=160x120&rate=20&frames=10', region: {x: 100, width: 100}";
+    let cameras = format!("  - {{id: a, {region}, detect: [{{model: line-parts}}]}}");
+    let mut gantry = Running::start(&config("run_time: 1ms", &cameras, ""));
+    assert!(gantry.wait(SOON).success(), "{}", gantry.log());
+    assert!(gantry.lines().is_empty());
+    let (offered, parts) = accounts(&gantry.log(), "a");
+    assert_eq!((offered, count(&parts, "failed") + count(&parts, "stale")), (10, 10), "{parts:?}");
+    let told = "region (x 100, y 0, width 100) is not inside of its picture of 160x120; correct `region` in the config";
+    assert_eq!(gantry.log().matches(told).count(), 1, "{}", gantry.log());
+}
+
+#[test]
 fn a_batch_that_fails_is_counted_and_the_next_one_runs() {
     let cameras = camera("a", 50, Some(50), "");
     let mut gantry = Running::start(&config("run_time: 1ms, fail_every: 5", &cameras, ""));

@@ -31,6 +31,7 @@ cameras:
   - id: press-3
     source: v4l2:///dev/video0
     stale_after: 5s
+    region: {x: 10, y: 20, width: 640, height: 480}
     detect: [{model: seals, devices: [cpu0, gpu0]}]
 batching: {size_max: 8, queue_delay_max: 5ms}
 realtime:
@@ -93,6 +94,10 @@ const MISTAKES: &[Mistake] = &[
     Set("cameras[2].source", "v4l2://dev/video0"),
     Set("cameras[2].detect[0].model", "seals@3.0.0"),
     Set("cameras[2].stale_after", "[5s]"),
+    Set("cameras[2].region.x", "-1"),
+    Set("cameras[2].region.width", "0"),
+    Set("cameras[2].region.height", "70000"),
+    Set("cameras[2].region", "640x480"),
     Set("batching.size_max", "1000"),
     Set("batching.queue_delay_max", "5"),
     Set("realtime.lock_memory", "always"),

@@ -6,7 +6,7 @@
 )]
 
 use gantry::backend::tensor::{ElementType, ElementsMut};
-use gantry::frame::{ColorMatrix, ColorRange, Geometry, Memory, PixelFormat, Plane};
+use gantry::frame::{ColorMatrix, ColorRange, Geometry, LentMemory, Memory, PixelFormat, Plane};
 use gantry::preprocess::host::{Held, Preprocessor};
 use gantry::preprocess::kernel::Kernel;
 use gantry::preprocess::letterbox::RegionConfig;
@@ -56,7 +56,7 @@ fn picture(base: Geometry, turn: usize, touching: Touching) -> gantry::frame::Fr
     }
     let bytes = guarded(geometry.len(), touching);
     fastrand::Rng::with_seed(9).fill(bytes);
-    frame_in(geometry, Memory::Lent(Box::new(&*bytes)))
+    frame_in(geometry, Memory::Lent(LentMemory::new(&*bytes)))
 }
 
 #[test]

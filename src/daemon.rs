@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Realtime};
 use crate::control::Command;
+use crate::control::admin::{self, AdminError};
 use crate::control::notify::Notifier;
 use crate::control::summary;
 use crate::control::supervisor::{Ended, Supervisor};
@@ -20,7 +21,7 @@ use crate::frame::mailbox::waker;
 use crate::memory::lock::LockError;
 use crate::memory::{self, Wish};
 use crate::model::{Model, ModelError, bundle};
-use crate::pipeline::{CameraOrder, Parts, Pipeline, PipelineError};
+use crate::pipeline::{CameraOrder, IoTask, Parts, Pipeline, PipelineError};
 use crate::publish::encode::{self, Identity, Topics};
 use crate::publish::event::Stamp;
 use crate::telemetry::{Snapshot, Telemetry, error_chain};
@@ -58,6 +59,9 @@ pub enum DaemonError {
     /// The system refuses what the config requires of it.
     #[error(transparent)]
     Realtime(#[from] RealtimeError),
+    /// The HTTP server cannot listen where the config says.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     /// Signals cannot be caught.
     #[error("signals cannot be caught")]
     Signals(#[source] std::io::Error),
@@ -98,12 +102,14 @@ pub fn run(config: Config, order: CameraOrder, tap: Option<Arc<dyn Tap>>) -> Res
         node = %config.node, boot_id = %identity.boot_id,
         "gantry {} starts; cameras: {}, models: {}", env!("CARGO_PKG_VERSION"), config.cameras.len(), models.len()
     );
+    let (server, questions) = admin::listen(&config.admin)?;
+    let serve = server.map(|server| -> IoTask { Box::new(move || Box::pin(server.serve())) });
     let (wake, woken) = waker();
     let mut notifier = Notifier::from_environment();
     let parts = Parts { config, models, identity, tap, order };
-    let pipeline = Pipeline::start(&parts, &threads, wake)?;
+    let pipeline = Pipeline::start(&parts, &threads, wake, serve)?;
     let ended = Supervisor::new(&pipeline, &threads, &parts.identity, topics, &mut notifier, started)
-        .run(&commands, &woken);
+        .run(&commands, questions, &woken);
     notifier.stopping();
     info!("stopping: {}", reason(&ended));
     let health = |telemetry: &Telemetry| {

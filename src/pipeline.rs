@@ -8,16 +8,23 @@
 //! | worker → MQTT | `bounded` | `publish.mqtt.queue` | the oldest is dropped; file: the worker waits while the broker is connected |
 //! | cameras, devices, sinks → supervisor | [`Board`] | newest state of each | the newer state replaces the older |
 //!
-//! Every drop is counted. Threads: `src/<camera>` (one `src` for all files of a trial), `dev/<device>`, `out/stdout`, `io`.
+//! Every drop is counted. Threads: `src/<camera>` (one `src` for all files of a trial), `dev/<device>`, `out/stdout`, and `io`
+//! for MQTT and the HTTP server.
+
+mod board;
+mod io;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use board::{Board, Cell};
 use bytes::Bytes;
 use crossbeam_channel::bounded;
+pub use io::IoTask;
+use io::IoWork;
+use tokio::sync::oneshot;
 
 use crate::config::{Camera, Config};
 use crate::frame::FrameRef;
@@ -25,8 +32,8 @@ use crate::frame::mailbox::{Mailbox, Waker, waker};
 use crate::frame::outlet::{Delivery, Outlet, Pace, Route as OutletRoute};
 use crate::model::Model;
 use crate::publish::encode::{Identity, TopicSequence, Topics};
-use crate::publish::mqtt::{self, MqttControl, MqttHandle};
-use crate::publish::{MqttConfig, Outbox, SinkEnd, SinkInbox, SinkQueue, WhenFull, jsonl, sink_queue};
+use crate::publish::mqtt::{self, MqttHandle};
+use crate::publish::{Outbox, SinkInbox, SinkQueue, WhenFull, jsonl, sink_queue};
 use crate::source::state::CameraState;
 use crate::source::{self, CameraConfig, Intake, Source, SourceError};
 use crate::telemetry::{
@@ -85,6 +92,8 @@ pub struct Pipeline {
     sources: Stage,
     workers: Stage,
     sinks: Stage,
+    /// Ends an `io` thread that has no sink.
+    io_end: oneshot::Sender<()>,
 }
 
 /// A mailbox, and where its frame is counted if nobody takes it any more.
@@ -113,60 +122,6 @@ pub enum PipelineError {
     },
 }
 
-/// The newest state of everything that the supervisor watches. Writers never block and never lose the newest state.
-#[derive(Debug)]
-pub struct Board {
-    /// Each camera's state, in the order of the config.
-    pub cameras: Vec<Cell<CameraState>>,
-    /// Each used device's state.
-    pub devices: Vec<Cell<DeviceState>>,
-    /// How each sink ended, once it has.
-    pub sinks: Vec<Cell<Option<SinkEnd>>>,
-    /// Names of threads that panicked, and their messages.
-    pub panics: Cell<Vec<(String, String)>>,
-    waker: Waker,
-}
-
-/// One thing's newest state.
-#[derive(Debug)]
-pub struct Cell<T> {
-    /// What it belongs to.
-    pub name: String,
-    value: Mutex<(T, Instant)>,
-    changed: AtomicBool,
-}
-
-impl<T: Clone> Cell<T> {
-    fn new(name: &str, value: T) -> Self {
-        Self {
-            name: name.to_owned(),
-            value: Mutex::new((value, Instant::now())),
-            changed: AtomicBool::new(true),
-        }
-    }
-
-    /// The newest state and since when it is so.
-    #[must_use]
-    pub fn get(&self) -> (T, Instant) {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The newest state, if it was set since the last call.
-    #[must_use]
-    pub fn take_change(&self) -> Option<(T, Instant)> {
-        self.changed.swap(false, Ordering::AcqRel).then(|| self.get())
-    }
-
-    fn set(&self, new: T) {
-        self.update(|value| *value = (new, Instant::now()));
-    }
-
-    fn update(&self, update: impl FnOnce(&mut (T, Instant))) {
-        update(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changed.store(true, Ordering::Release);
-    }
-}
-
 /// Threads that end together.
 #[derive(Debug)]
 struct Stage {
@@ -176,12 +131,17 @@ struct Stage {
 
 impl Pipeline {
     /// Starts sinks, devices and cameras, in this order, so that every frame finds its way open. Every change on the
-    /// board wakes `supervisor`.
+    /// board wakes `supervisor`. `beside` is what else the `io` thread is for.
     ///
     /// # Errors
     /// When a camera has no source in this build, or a thread cannot be started. What had been started is ended.
-    pub fn start(parts: &Parts, threads: &Threads, supervisor: Waker) -> Result<Self, PipelineError> {
-        Builder::new(parts, threads, supervisor).build()
+    pub fn start(
+        parts: &Parts,
+        threads: &Threads,
+        supervisor: Waker,
+        beside: Option<IoTask>,
+    ) -> Result<Self, PipelineError> {
+        Builder::new(parts, threads, supervisor).build(beside)
     }
 
     /// All counters.
@@ -229,6 +189,7 @@ impl Pipeline {
             // Its thread ends a little later than its connection.
             mqtt.stop(deadline.saturating_duration_since(Instant::now()) * 9 / 10);
         }
+        drop(self.io_end);
         // The queue of standard output ended with its last producer, the last worker.
         self.sinks.end(deadline, &mut abandoned);
         (self.telemetry, abandoned)
@@ -278,25 +239,35 @@ impl<'a> Builder<'a> {
         Self { parts, threads, board: Arc::new(board), topics, telemetry, mailboxes: Vec::new() }
     }
 
-    fn build(mut self) -> Result<Pipeline, PipelineError> {
-        let (sinks, outbox, mqtt) = self.sinks()?;
+    fn build(mut self, beside: Option<IoTask>) -> Result<Pipeline, PipelineError> {
+        let (io_end, ended) = oneshot::channel();
+        let (sinks, outbox, mqtt) = self.sinks(beside, ended)?;
         let (sources, workers) = self.devices_and_cameras(&outbox)?;
         let Self { telemetry, board, mailboxes, .. } = self;
-        Ok(Pipeline { telemetry, board, mqtt, mailboxes, sources, workers, sinks })
+        Ok(Pipeline { telemetry, board, mqtt, mailboxes, sources, workers, sinks, io_end })
     }
 
-    fn sinks(&mut self) -> Result<(Stage, Outbox, Option<MqttHandle>), PipelineError> {
+    fn sinks(
+        &mut self,
+        beside: Option<IoTask>,
+        ended: oneshot::Receiver<()>,
+    ) -> Result<(Stage, Outbox, Option<MqttHandle>), PipelineError> {
         let publish = &self.parts.config.publish;
-        let (mut threads, mut queues, mut handle) = (Vec::new(), Vec::new(), None);
+        let (mut threads, mut queues) = (Vec::new(), Vec::new());
         if publish.stdout {
             let inbox = self.sink("stdout", STDOUT_QUEUE, &mut queues);
             threads.push(self.stdout(inbox)?);
         }
-        if let Some(config) = &publish.mqtt {
-            let inbox = self.sink("mqtt", config.queue, &mut queues);
-            let (mqtt, control) = mqtt::control();
-            threads.push(self.io(config.clone(), inbox, control)?);
-            handle = Some(mqtt);
+        let (mqtt, handle) = match &publish.mqtt {
+            Some(config) => {
+                let inbox = self.sink("mqtt", config.queue, &mut queues);
+                let (mqtt, control) = mqtt::control();
+                (Some((config.clone(), inbox, control)), Some(mqtt))
+            }
+            None => (None, None),
+        };
+        if mqtt.is_some() || beside.is_some() {
+            threads.push(self.io(IoWork { mqtt, beside, ended })?);
         }
         // Sinks end when everything has been put into their queues, not at a signal.
         Ok((Stage { threads, shutdown: None }, Outbox::new(queues), handle))
@@ -320,38 +291,15 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn io(
-        &self,
-        config: MqttConfig,
-        inbox: SinkInbox,
-        control: MqttControl,
-    ) -> Result<Thread, PipelineError> {
-        let (board, index) = (Arc::clone(&self.board), self.telemetry.sinks.len() - 1);
+    fn io(&self, work: IoWork) -> Result<Thread, PipelineError> {
+        let (board, sinks) = (Arc::clone(&self.board), self.telemetry.sinks.len());
         let (identity, topics) = (Arc::clone(&self.parts.identity), self.topics.clone());
         self.spawn(self.threads, "io", ThreadKind::Io, IO_LIMIT, move |heartbeat| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .max_blocking_threads(1)
-                .thread_name("io/dns")
-                .build()
-                .expect("a runtime of the current thread needs nothing that could be missing");
-            let end = runtime.block_on(async {
-                let beat = async {
-                    let mut tick = tokio::time::interval(Duration::from_secs(1));
-                    loop {
-                        tick.tick().await;
-                        heartbeat.beat();
-                    }
-                };
-                tokio::select! {
-                    end = mqtt::run(&config, &identity, &topics, &inbox, &control) => end,
-                    () = beat => unreachable!("the beat has no end"),
-                }
-            });
-            // A name that is being resolved must not hold up the end.
-            runtime.shutdown_background();
-            board.sinks[index].set(Some(end));
-            board.waker.wake();
+            if let Some(end) = work.run(&identity, &topics, &heartbeat) {
+                // MQTT is the last sink.
+                board.sinks[sinks - 1].set(Some(end));
+                board.waker.wake();
+            }
         })
     }
 

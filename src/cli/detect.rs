@@ -15,7 +15,7 @@ use super::{Exit, Format, annotate, print_line, print_problem, run};
 use crate::backend::fake::FakeScript;
 use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
 use crate::config::leaf::clean_segment;
-use crate::config::{Camera, Config, Realtime};
+use crate::config::{AdminConfig, Camera, Config, Listen, Realtime};
 use crate::daemon::{self, Outcome};
 use crate::frame::{CameraId, Frame};
 use crate::memory::{Policy, Wish};
@@ -113,6 +113,7 @@ fn config(args: &DetectArgs) -> Config {
             memory: Policy { lock: Wish::Off, huge_pages: Wish::Auto },
             ..Realtime::default()
         },
+        admin: AdminConfig { listen: Listen::Off },
     }
 }
 

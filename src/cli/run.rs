@@ -47,7 +47,8 @@ pub fn start_failure(error: &DaemonError) -> Exit {
         DaemonError::Models(_)
         | DaemonError::Realtime(_)
         | DaemonError::Pipeline(PipelineError::Source { .. }) => Exit::Config,
-        DaemonError::Pipeline(PipelineError::Thread { .. }) => Exit::Temporary,
+        // Whoever has the port may go, as a Gantry that is ending does.
+        DaemonError::Admin(_) | DaemonError::Pipeline(PipelineError::Thread { .. }) => Exit::Temporary,
         DaemonError::Signals(_) => Exit::Internal,
     }
 }

@@ -336,6 +336,7 @@ fn wanted(kind: &Kind) -> String {
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
         Kind::Address => "an address such as rtsp://10.0.0.7/stream1".to_owned(),
         Kind::Broker => "an address such as mqtts://broker:8883".to_owned(),
+        Kind::Listen => "an address such as 127.0.0.1:9464, or off,".to_owned(),
         Kind::Path => "a path".to_owned(),
         Kind::Scheduling => "a scheduling such as nice 5 or fifo 20".to_owned(),
         Kind::Text | Kind::Segment | Kind::Segments | Kind::Variable | Kind::Model => "one name".to_owned(),

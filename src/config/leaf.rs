@@ -1,5 +1,6 @@
 //! Single values: text to what a key takes, or what is wrong with it and what to write instead.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub enum Leaf {
     },
     /// How a thread shares its CPUs.
     Scheduling(Scheduling),
+    /// Where to listen; none for `off`.
+    Listen(Option<SocketAddr>),
 }
 
 /// Reads one value.
@@ -65,6 +68,7 @@ pub fn parse(kind: &Kind, scalar: &Scalar) -> Result<Leaf, String> {
         Kind::Broker => Broker::parse(text).map(Leaf::Broker),
         Kind::Model => model(text),
         Kind::Scheduling => scheduling(scalar).map(Leaf::Scheduling),
+        Kind::Listen => listen(text).map(Leaf::Listen),
         Kind::Map(_) | Kind::List(_) => Err("a single value is written where a section is wanted".to_owned()),
     }
 }
@@ -329,6 +333,29 @@ fn scheduling(scalar: &Scalar) -> Result<Scheduling, String> {
 /// The sentence with a capital letter, for the one after a question.
 fn capital(sentence: &str) -> String {
     sentence[..1].to_uppercase() + &sentence[1..]
+}
+
+fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let wrong = match text.parse() {
+        Ok(address) => return Ok(Some(address)),
+        Err(_) => format!("{} is no address and port", shown(text)),
+    };
+    let bare = text.rsplit("://").next().unwrap_or(text).trim_end_matches('/');
+    let (host, port) = bare.rsplit_once(':').unwrap_or(("", bare));
+    let cure = match (host, port.parse::<u16>()) {
+        (_, Err(_)) => "127.0.0.1:9464".to_owned(),
+        ("localhost", Ok(port)) => format!("127.0.0.1:{port}"),
+        ("" | "*", Ok(port)) => format!("127.0.0.1:{port} for this machine only, 0.0.0.0:{port} for all"),
+        (host, Ok(port)) if host.parse::<std::net::IpAddr>().is_ok() => {
+            // An IPv6 address without its brackets, or an address with a scheme before it.
+            if host.contains(':') { format!("'[{host}]:{port}'") } else { format!("{host}:{port}") }
+        }
+        (_, Ok(port)) => format!("an IP address of this machine in place of the name, as 127.0.0.1:{port}"),
+    };
+    Err(format!("{wrong}; write {cure}, or off"))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub mod schema;
 pub mod validate;
 
 use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 pub use error::ConfigErrors;
@@ -56,6 +57,31 @@ pub struct Config {
     pub publish: PublishConfig,
     /// What keeps it on time.
     pub realtime: Realtime,
+    /// The daemon's own HTTP server.
+    pub admin: AdminConfig,
+}
+
+/// The `admin` section of a config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdminConfig {
+    /// Where it listens.
+    pub listen: Listen,
+}
+
+/// Where the HTTP server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// At [`Listen::DEFAULT`] if that is free: nobody asked for it.
+    IfFree,
+    /// Here, or the daemon does not start: somebody counts on it.
+    At(SocketAddr),
+    /// Nowhere.
+    Off,
+}
+
+impl Listen {
+    /// Only this machine reaches it.
+    pub const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 }
 
 /// A camera and the models that look at it.

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::address::{address_text, file_text, without_secrets};
 use super::leaf::duration_text;
 use super::validate::{SecretKeeper, SecretOwner, SecretRef};
-use super::{Camera, Config, Realtime};
+use super::{Camera, Config, Listen, Realtime};
 use crate::backend::fake::FakeScript;
 use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
 use crate::memory::Wish;
@@ -59,6 +59,11 @@ pub fn print_with_secrets(config: &Config, secrets: &[SecretRef]) -> String {
         if let Some(mqtt) = &config.publish.mqtt {
             out.section("mqtt", |out| print_mqtt(out, mqtt, keeper(SecretOwner::Broker)));
         }
+    });
+    out.section("admin", |out| match config.admin.listen {
+        Listen::IfFree => out.line(&format!("# listen: {} if that is free", Listen::DEFAULT)),
+        Listen::At(address) => out.key("listen", &quoted(&address.to_string())),
+        Listen::Off => out.key("listen", "off"),
     });
     out.text
 }

@@ -55,6 +55,8 @@ pub enum Kind {
     Model,
     /// How a thread shares its CPUs: `normal`, `nice 5`, `fifo 20` or `rr 20`.
     Scheduling,
+    /// An address and port of this machine, or `off`.
+    Listen,
     /// A section: these keys.
     Map(&'static [Key]),
     /// A list of such values.
@@ -135,6 +137,13 @@ pub static ROOT: &[Key] = &[
         presence: Presence::Default("{}"),
         example: "",
         meaning: "where results go: to standard output, to a broker, or to both",
+    },
+    Key {
+        name: "admin",
+        kind: Kind::Map(ADMIN),
+        presence: Presence::Default("{}"),
+        example: "",
+        meaning: "the daemon's own HTTP server: /metrics, /live, /ready, /status",
     },
 ];
 
@@ -517,6 +526,15 @@ pub static MQTT: &[Key] = &[
         meaning: "messages that wait while the broker is away, 1 to 1000000; then the oldest is dropped",
     },
 ];
+
+/// `admin`.
+pub static ADMIN: &[Key] = &[Key {
+    name: "listen",
+    kind: Kind::Listen,
+    presence: Presence::Computed("127.0.0.1:9464, if that is free"),
+    example: "127.0.0.1:9464",
+    meaning: "address and port that it listens on (port 0: any that is free), or off; it asks for no password, and only this machine reaches 127.0.0.1; 127.0.0.1:9464 if that is free when not given",
+}];
 
 /// Every key of the table, a section before what is in it.
 #[must_use]

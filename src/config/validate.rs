@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::check::{self, Found, Item, Section};
 use super::leaf::{Leaf, clean_segment};
-use super::{Camera, Config, mend, rules, schema};
+use super::{AdminConfig, Camera, Config, Listen, mend, rules, schema};
 use crate::backend::fake::FakeScript;
 use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
 use crate::frame::CameraId;
@@ -153,6 +153,7 @@ fn config(root: &Section, around: &Surroundings<'_>) -> Option<Config> {
             queue_delay_max: batching.duration("queue_delay_max")?,
         },
         publish: publish(root.inner("publish")?, &node, around.dir)?,
+        admin: admin(root.inner("admin")?),
         node,
         devices,
         realtime,
@@ -270,6 +271,15 @@ fn broker(section: &Section, node: &str, dir: &Path) -> Option<MqttConfig> {
         prefix: section.text("prefix")?.to_owned(),
         queue: size(section.integer("queue")?),
     })
+}
+
+fn admin(section: &Section) -> AdminConfig {
+    let listen = match section.item("listen").leaf() {
+        Some(Leaf::Listen(Some(address))) => Listen::At(*address),
+        Some(Leaf::Listen(None)) => Listen::Off,
+        _ => Listen::IfFree,
+    };
+    AdminConfig { listen }
 }
 
 /// A number whose range the table bounds far below this.

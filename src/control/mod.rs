@@ -1,9 +1,12 @@
 //! What an operator can ask of a running daemon, and who does it.
 //!
-//! Signals (later also MQTT and HTTP) become a [`Command`]; the [`supervisor`] executes them one at a time on the main
-//! thread, which also watches the [`Board`](crate::pipeline::Board), tells systemd and publishes states and health.
+//! Signals (later also MQTT) become a [`Command`], and HTTP requests an [`admin::Question`]; the [`supervisor`] does one at
+//! a time on the main thread, which also watches the [`Board`](crate::pipeline::Board), tells systemd and publishes states
+//! and health.
 
+pub mod admin;
 pub mod notify;
+pub mod report;
 pub mod summary;
 pub mod supervisor;
 

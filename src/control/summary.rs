@@ -9,9 +9,10 @@ use crate::telemetry::{Quantiles, RouteSnapshot, Snapshot};
 #[must_use]
 pub fn text(counters: &Snapshot, uptime: Duration) -> String {
     let mut text = format!(
-        "up {:.1} s, {:.1} MiB resident",
+        "up {:.1} s, {:.1} MiB resident, {:.1} at the most",
         uptime.as_secs_f64(),
-        mebibytes(counters.memory_resident_bytes)
+        mebibytes(counters.process.memory.resident_bytes),
+        mebibytes(counters.process.memory.resident_peak_bytes)
     );
     let realtime = &counters.realtime;
     line(
@@ -49,6 +50,11 @@ pub fn text(counters: &Snapshot, uptime: Duration) -> String {
             &format!("device {}", device.device),
             &format!("{} frames in {} batches, {} failed", device.frames, device.batches, device.errors),
         );
+        for model in device.models.iter().filter(|model| !model.batch_sizes.is_empty()) {
+            let sizes: Vec<_> =
+                model.batch_sizes.iter().map(|size| format!("{} of {}", size.batches, size.size)).collect();
+            add(&mut text, format_args!("; {} in batches: {}", model.model, sizes.join(", ")));
+        }
     }
     for sink in &counters.sinks {
         line(
@@ -59,6 +65,9 @@ pub fn text(counters: &Snapshot, uptime: Duration) -> String {
                 sink.queued, sink.delivered, sink.dropped, sink.waiting
             ),
         );
+    }
+    for warning in &counters.warnings {
+        line(&mut text, &format!("warning {}", warning.warning), &warning.text);
     }
     text
 }
@@ -75,6 +84,12 @@ fn route_text(route: &RouteSnapshot) -> String {
     }
     if let Some(infer) = &route.since_start.stage_ms.infer {
         add(&mut text, format_args!("; infer {}", quantiles(infer)));
+    }
+    if let Some(publish) = &route.since_start.publish_ms {
+        add(&mut text, format_args!("; publish {}", quantiles(publish)));
+    }
+    if let Some(age) = &route.minute.age_ms {
+        add(&mut text, format_args!("; last minute's age {}", quantiles(age)));
     }
     text
 }
@@ -99,7 +114,7 @@ fn mebibytes(bytes: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{DropReason, RouteTelemetry, Telemetry};
+    use crate::telemetry::{BatchTelemetry, DeviceTelemetry, DropReason, RouteTelemetry, Telemetry};
     use std::sync::Arc;
     use std::time::Instant;
 
@@ -115,5 +130,15 @@ mod tests {
         assert!(text.starts_with("up 90.0 s, "), "{text}");
         let sum = "\n  press-1 → line-parts: 10 frames = 7 published + 1 empty + 1 stale + 1 in flight; 0 detections";
         assert!(text.ends_with(sum), "{text}");
+    }
+
+    #[test]
+    fn a_device_says_how_large_its_batches_are() {
+        let batches = Arc::new(BatchTelemetry::new("line-parts", 8));
+        [1, 8, 8].into_iter().for_each(|frames| batches.ran(frames));
+        let device = Arc::new(DeviceTelemetry::new("cpu0", vec![batches]));
+        let telemetry = Telemetry { devices: vec![device], ..Telemetry::default() };
+        let text = text(&telemetry.snapshot(Instant::now()), Duration::from_secs(1));
+        assert!(text.ends_with("0 failed; line-parts in batches: 1 of 1, 2 of 8"), "{text}");
     }
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, at, select};
-use tracing::{error, info};
+use crossbeam_channel::{Receiver, at, never, select};
+use tracing::{error, info, warn};
 
 use super::Command;
+use super::admin::Question;
 use super::notify::Notifier;
+use super::report::{Facts, Report};
 use super::summary;
 use crate::frame::CameraId;
 use crate::frame::clock::wall_time;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Board, Pipeline};
 use crate::publish::SinkEnd;
 use crate::publish::encode::{self, EventTime, Identity, Topics};
 use crate::publish::event::Stamp;
@@ -79,8 +81,14 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Runs until there is a reason to end. `woken` is the board's; `commands` are executed in their order.
-    pub fn run(&mut self, commands: &Receiver<Command>, woken: &Receiver<()>) -> Ended {
+    /// Runs until there is a reason to end. `woken` is the board's; `commands` are executed in their order. Questions have
+    /// a queue of their own, so that however many there are, no command finds it full.
+    pub fn run(
+        &mut self,
+        commands: &Receiver<Command>,
+        mut questions: Receiver<Question>,
+        woken: &Receiver<()>,
+    ) -> Ended {
         let tick = self.notifier.alive_every().map_or(TICK, |every| every.min(TICK));
         let mut due = Instant::now() + tick;
         loop {
@@ -101,6 +109,11 @@ impl<'a> Supervisor<'a> {
                         return Ended::Panicked(vec![("signals".to_owned(), reason)]);
                     }
                 },
+                recv(questions) -> question => match question {
+                    Ok(question) => question.answer(self.report()),
+                    // Its thread is ending, and will be on the board.
+                    Err(_) => questions = never(),
+                },
                 recv(woken) -> _ => {}
                 recv(at(due)) -> _ => {}
             }
@@ -111,6 +124,19 @@ impl<'a> Supervisor<'a> {
     #[must_use]
     pub fn summary(&self) -> String {
         summary::text(&self.pipeline.telemetry().snapshot(Instant::now()), self.started.elapsed())
+    }
+
+    fn report(&self) -> Report {
+        let (board, now) = (self.pipeline.board(), Instant::now());
+        let facts = Facts {
+            identity: self.identity,
+            board,
+            uptime: self.started.elapsed(),
+            status: status(board),
+            stuck: self.threads.stuck(now),
+            is_ready: self.notifier.is_ready(),
+        };
+        Report::new(facts, self.pipeline.telemetry().snapshot(now))
     }
 
     /// Looks at every state once: publishes what changed, says READY, finds a reason to end.
@@ -144,7 +170,7 @@ impl<'a> Supervisor<'a> {
             info!("ready after {:.1} s", self.started.elapsed().as_secs_f64());
             self.notifier.ready();
         }
-        self.notifier.status(status(&cameras, &devices));
+        self.notifier.status(status(board));
         None
     }
 
@@ -164,7 +190,9 @@ impl<'a> Supervisor<'a> {
         self.told_stuck = stuck.into_iter().map(|thread| thread.name).collect();
         if now >= self.health_due {
             self.health_due = now + HEALTH_EVERY;
-            self.pipeline.telemetry().turn(now);
+            for warning in self.pipeline.telemetry().turn(now) {
+                warn!("{warning}");
+            }
             if let Some(mqtt) = self.pipeline.mqtt() {
                 let counters = self.pipeline.telemetry().snapshot(now);
                 mqtt.health(encode::health(self.identity, Stamp::now(), self.started.elapsed(), &counters));
@@ -199,7 +227,13 @@ fn all_final(cameras: Vec<(&String, CameraState)>) -> Ended {
 }
 
 /// One sentence for `systemctl status`.
-fn status(cameras: &[(&String, CameraState)], devices: &[DeviceState]) -> String {
+fn status(board: &Board) -> String {
+    let cameras: Vec<_> = board.cameras.iter().map(|camera| (&camera.name, camera.get().0)).collect();
+    let devices: Vec<_> = board.devices.iter().map(|device| device.get().0).collect();
+    sentence(&cameras, &devices)
+}
+
+fn sentence(cameras: &[(&String, CameraState)], devices: &[DeviceState]) -> String {
     let live = cameras.iter().filter(|(_, state)| *state == CameraState::Live).count();
     let mut text = format!("{live} of {} cameras live", cameras.len());
     for (camera, state) in cameras {
@@ -225,7 +259,7 @@ mod tests {
     fn the_status_is_one_sentence_that_names_what_is_away_and_why() {
         let away = CameraState::Reconnecting { reason: "nothing listens".into() };
         let (one, two) = ("press-1".to_owned(), "press-2".to_owned());
-        let text = status(&[(&one, CameraState::Live), (&two, away)], &[DeviceState::Opening]);
+        let text = sentence(&[(&one, CameraState::Live), (&two, away)], &[DeviceState::Opening]);
         assert_eq!(text, "1 of 2 cameras live; press-2 reconnecting: nothing listens; loading models");
     }
 

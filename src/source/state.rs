@@ -24,6 +24,9 @@ pub enum CameraState {
 }
 
 impl CameraState {
+    /// Every name.
+    pub const NAMES: [&str; 5] = ["connecting", "live", "reconnecting", "ended", "failed"];
+
     /// The name in messages.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -20,6 +20,17 @@ pub struct Memory {
     pub locked_bytes: u64,
 }
 
+/// Memory that can still be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Available {
+    /// So much, without taking any from others: of the machine's, or of what our cgroup may have if that is less.
+    #[serde(rename = "memory_available_bytes")]
+    pub bytes: u64,
+    /// Of so much.
+    #[serde(rename = "memory_total_bytes")]
+    pub total_bytes: u64,
+}
+
 /// What threads have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -116,6 +127,39 @@ pub fn resident_bytes() -> u64 {
     memory().resident_bytes
 }
 
+/// Memory that can still be had on this machine and in this process's cgroup (version 2), whichever is less; none where
+/// the kernel does not tell.
+#[must_use]
+pub fn available() -> Option<Available> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let machine = Available {
+        bytes: field(&meminfo, "MemAvailable")? * 1024,
+        total_bytes: field(&meminfo, "MemTotal")? * 1024,
+    };
+    let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = cgroup.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let root = Path::new("/sys/fs/cgroup");
+    let above = root.join(own);
+    let groups = above.ancestors().take_while(|group| group.starts_with(root));
+    Some(groups.filter_map(cgroup_memory).fold(machine, |least, group| Available {
+        bytes: least.bytes.min(group.bytes),
+        total_bytes: least.total_bytes.min(group.total_bytes),
+    }))
+}
+
+/// What a cgroup may still have; none where it has no limit. Its file cache can be had back.
+fn cgroup_memory(group: &Path) -> Option<Available> {
+    let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
+    let total_bytes: u64 = read("memory.max")?.trim().parse().ok()?;
+    let used: u64 = read("memory.current")?.trim().parse().ok()?;
+    let stat = read("memory.stat")?;
+    let cache = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse::<u64>().ok());
+    Some(Available {
+        bytes: total_bytes.saturating_sub(used.saturating_sub(cache.unwrap_or(0))),
+        total_bytes,
+    })
+}
+
 /// The kind of a thread of this process, by its name; `other` for those of libraries.
 #[must_use]
 pub fn kind_of(name: &str) -> &'static str {
@@ -196,6 +240,20 @@ mod tests {
         assert_eq!((thread.name.as_str(), thread.started, ticks), ("src/a) (b", 85038, 42));
         assert_eq!((thread.usage.minor_faults, thread.usage.major_faults), (100, 7));
         assert!(parse_stat("21438 (src/a) R 1").is_none());
+    }
+
+    #[test]
+    fn memory_can_be_had_here_and_a_limited_cgroup_may_have_less() {
+        let here = available().unwrap();
+        assert!(here.bytes > 0 && here.bytes <= here.total_bytes, "{here:?}");
+        let group = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(group.path().join(name), text).unwrap();
+        write("memory.max", "max\n");
+        write("memory.current", "900\n");
+        write("memory.stat", "anon 600\nfile 300\ninactive_file 250\n");
+        assert_eq!(cgroup_memory(group.path()), None, "no limit");
+        write("memory.max", "1000\n");
+        assert_eq!(cgroup_memory(group.path()), Some(Available { bytes: 350, total_bytes: 1000 }));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub enum ThreadKind {
     Source,
     /// `dev/<device>`: owns a device and its sessions.
     Device,
-    /// `io`: the tokio runtime with MQTT.
+    /// `io`: the tokio runtime with MQTT and the HTTP server.
     Io,
     /// `out/<sink>`: writes to something that may block (standard output).
     Output,

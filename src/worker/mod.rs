@@ -91,6 +91,29 @@ pub enum DeviceState {
     },
 }
 
+impl DeviceState {
+    /// The name in messages.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Ready { .. } => "ready",
+            Self::Refused { .. } => "refused",
+            Self::Reopening { .. } => "reopening",
+        }
+    }
+
+    /// The runtime that serves, or why none does.
+    #[must_use]
+    pub fn detail(&self) -> Option<&str> {
+        match self {
+            Self::Opening => None,
+            Self::Ready { runtime } => Some(runtime),
+            Self::Refused { reason } | Self::Reopening { reason } => Some(reason),
+        }
+    }
+}
+
 /// Why a device does not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {

@@ -72,6 +72,10 @@ const WALLS: &[(&str, &str)] = &[
     ("rumqttc", "src/publish/mqtt"),
     ("ort", "src/backend/onnxruntime.rs"),
     ("sd_notify", "src/control/notify.rs"),
+    ("axum", "src/control/admin"),
+    ("hyper", "src/control/admin"),
+    ("hyper_util", "src/control/admin"),
+    ("prometheus_client", "src/control/admin"),
 ];
 
 const FILE_LINES_MAX: usize = 600;

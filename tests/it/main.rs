@@ -1,6 +1,7 @@
 //! Integration tests: one binary over real parts.
 #![expect(unreachable_pub, clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
+mod admin;
 mod architecture;
 mod backend;
 mod bad_input;

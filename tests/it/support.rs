@@ -66,7 +66,10 @@ impl Running {
     fn write(config: &str) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("gantry.yaml");
-        std::fs::write(&file, config.replace("$ROOT", root().to_str().unwrap())).unwrap();
+        // Many daemons run at once here, and none shall have the usual port. A test that wants HTTP says so.
+        let admin = if config.contains("\nadmin:") { "" } else { "\nadmin: {listen: 'off'}\n" };
+        let config = config.replace("$ROOT", root().to_str().unwrap()) + admin;
+        std::fs::write(&file, config).unwrap();
         (dir, file)
     }
 

@@ -75,6 +75,7 @@ fn the_unit_gets_ready_tells_its_status_and_stops_cleanly() {
         systemctl show gantry -p ActiveState,SubState,StatusText,User,NRestarts
         pid=$(systemctl show -P MainPID gantry)
         echo uid=$(stat -c %u /proc/$pid)
+        exec 3<>/dev/tcp/127.0.0.1/9464; printf 'GET /ready HTTP/1.0\\r\\n\\r\\n' >&3; echo http=$(head -1 <&3)
         systemctl stop gantry; echo stop=$?
         systemctl show gantry -p Result,ExecMainCode,ExecMainStatus | sed s/^/stopped/
         systemctl show gantry -p ActiveState | sed s/^/stopped/";
@@ -86,6 +87,10 @@ fn the_unit_gets_ready_tells_its_status_and_stops_cleanly() {
         "its status says nothing of its camera: {booted:#?}"
     );
     assert_ne!(booted.value("uid"), "0", "it runs as root");
+    assert!(
+        booted.value("http").starts_with("HTTP/1.0 200 OK"),
+        "its HTTP server cannot be reached: {booted:#?}"
+    );
     assert_eq!(booted.value("stop"), "0", "{booted:#?}");
     assert_eq!(booted.value("stoppedResult"), "success", "{booted:#?}");
     assert_eq!(booted.value("stoppedExecMainStatus"), "0", "{booted:#?}");

@@ -183,6 +183,7 @@ fn health_messages_fit_their_schema_with_and_without_figures() {
         routes: vec![Arc::new(RouteTelemetry::new("press-1", "line-parts"))],
         devices: vec![Arc::new(DeviceTelemetry::new("cpu0", vec![Arc::clone(&batches)]))],
         sinks: vec![Arc::new(SinkTelemetry::new("mqtt"))],
+        ..Telemetry::default()
     };
     let message = |telemetry: &Telemetry| {
         health(&identity(), Stamp::now(), Duration::from_millis(1500), &telemetry.snapshot(Instant::now()))
@@ -234,6 +235,7 @@ fn schemas_are_closed_and_describe_every_field() {
         ("status", schema!("status")),
         ("camera", schema!("camera")),
         ("health", schema!("health")),
+        ("report", schema!("report")),
     ] {
         let schema: Value = serde_json::from_str(text).unwrap();
         assert_eq!(schema["title"], format!("gantry.{name}/1"));

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use gantry::backend::{BackendChoice, BackendKind};
 use gantry::cli;
-use gantry::config::{load, print};
+use gantry::config::{Listen, load, print};
 use gantry::frame::CameraId;
 use gantry::source::{Address, CameraConfig};
 use gantry::yaml::{self, Problem};
 use tempfile::TempDir;
 
-use super::support::good;
+use super::support::{check, good};
 
 /// `models/line-parts/1.0.0` and `config/`, in a scratch folder.
 fn plant() -> (TempDir, PathBuf) {
@@ -215,6 +215,44 @@ fn a_models_directory_that_is_not_there_is_one_mistake_and_no_model_is_looked_fo
     fs::remove_dir_all(scratch.path().join("models")).unwrap();
     fs::write(&file, text).unwrap();
     assert_eq!(problems(&file).len(), 1, "the default too");
+}
+
+#[test]
+fn where_to_listen_is_an_address_off_or_the_usual_one_if_it_is_free() {
+    let with = |admin: &str| {
+        format!(
+            "cameras: [{{id: a, source: 'file:///v.mkv', detect: [{{model: seals}}]}}]\npublish: {{stdout: true}}\n{admin}\n"
+        )
+    };
+    let listen = |admin: &str| {
+        let config = good(&with(admin));
+        assert_eq!(good(&print(&config)).admin, config.admin, "it is printed as it is");
+        config.admin.listen
+    };
+    assert_eq!(listen(""), Listen::IfFree);
+    assert_eq!(listen("admin:"), Listen::IfFree);
+    assert_eq!(listen("admin: {listen: off}"), Listen::Off);
+    assert_eq!(listen("admin: {listen: 0.0.0.0:80}"), Listen::At("0.0.0.0:80".parse().unwrap()));
+    assert_eq!(listen("admin: {listen: '[::1]:0'}"), Listen::At("[::1]:0".parse().unwrap()));
+    for (wrong, cure) in [
+        ("localhost:9464", "write 127.0.0.1:9464, or off"),
+        ("9464", "write 127.0.0.1:9464 for this machine only, 0.0.0.0:9464 for all, or off"),
+        ("':9464'", "write 127.0.0.1:9464 for this machine only, 0.0.0.0:9464 for all, or off"),
+        ("127.0.0.1", "write 127.0.0.1:9464, or off"),
+        ("http://10.0.0.7:80/", "write 10.0.0.7:80, or off"),
+        ("'::1:9464'", "write '[::1]:9464', or off"),
+        (
+            "gantry.local:80",
+            "write an IP address of this machine in place of the name, as 127.0.0.1:80, or off",
+        ),
+        ("127.0.0.1:99999", "write 127.0.0.1:9464, or off"),
+        ("disabled", "write 127.0.0.1:9464, or off"),
+    ] {
+        let (validated, problems) = check(with(&format!("admin: {{listen: {wrong}}}")).as_bytes());
+        assert!(validated.is_none_or(|validated| validated.config.is_none()), "{wrong}");
+        let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        assert!(told.len() == 1 && told[0].ends_with(cure), "{wrong}: {told:?}");
+    }
 }
 
 #[test]

@@ -51,6 +51,7 @@ publish:
     qos: 1
     prefix: plant/hall
     queue: 100
+admin: {listen: 127.0.0.1:9464}
 ";
 
 /// One mistake that can be made in [`GOOD`], whatever others are made too.
@@ -113,6 +114,9 @@ const MISTAKES: &[Mistake] = &[
     Set("publish.mqtt.qos", "3"),
     Set("publish.mqtt.queue", "[1]"),
     Set("publish.mqtt.prefix", "a//b"),
+    Set("admin.listen", "localhost:9464"),
+    Rename("admin", "admn"),
+    Rename("admin.listen", "lisen"),
     Rename("devices", "device"),
     Rename("devices[0].id", "idd"),
     Rename("devices[0].backend", "Backend"),

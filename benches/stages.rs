@@ -7,7 +7,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use crossbeam_channel::bounded;
 use gantry::backend::tensor::{ElementType, Elements, ElementsMut, Shape, TensorSpec, TensorView};
 use gantry::frame::clock::{CaptureClock, Captured};
 use gantry::frame::mailbox::Mailbox;
@@ -23,7 +25,10 @@ use gantry::preprocess::host::{Held, Preprocessor};
 use gantry::preprocess::kernel::Kernel;
 use gantry::preprocess::letterbox::{Letterbox, RegionConfig};
 use gantry::preprocess::{Align, ColorOrder, Filter, InputSpec, Layout, Quantization, Resize};
-use gantry::telemetry::CameraTelemetry;
+use gantry::publish::encode::{DetectionEncoder, EventTime, Identity, TopicSequence};
+use gantry::publish::event::ModelRef;
+use gantry::publish::{Made, Outbox, WhenFull, sink_queue};
+use gantry::telemetry::{CameraTelemetry, SinkTelemetry, Stages};
 use zerocopy::IntoBytes;
 
 fn input(size: u32, element_type: ElementType, layout: Layout) -> InputSpec {
@@ -243,5 +248,51 @@ fn memory(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(stages, preprocess, decode, suppress, mailbox, memory);
+/// Making an event of a frame, and as the yardstick a copy of the bytes that it has.
+fn encode(criterion: &mut Criterion) {
+    let frame = frame(PixelFormat::Gray8, 64, 64);
+    let model = ModelRef { name: "line-parts", version: "1.0.0", device: "cpu0" };
+    let labels: Arc<[String]> = ["nut", "washer", "bolt", "defect"].map(str::to_owned).into();
+    let mut encoder = DetectionEncoder::new(Arc::new(Identity::new("line-7")), model, labels);
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut detection = || {
+        let (x, y) = (random.f32() * 1800.0, random.f32() * 1000.0);
+        let bbox = BBox { x, y, w: 20.0 + random.f32() * 60.0, h: 20.0 + random.f32() * 60.0 };
+        Detection { class_id: random.u32(..4), score: random.f32(), bbox }
+    };
+    let found: Vec<Detection> = (0..100).map(|_| detection()).collect();
+    let stages = Stages::default().map(|_: Duration| Duration::from_micros(1234));
+    let mut group = criterion.benchmark_group("event");
+    for count in [0, 5, 100] {
+        let found = &found[..count];
+        let len = encoder.encode(&frame, found, &stages, EventTime::now(), 1).len();
+        group.throughput(Throughput::Bytes(len as u64));
+        group.bench_function(format!("encode {count} detections"), |bencher| {
+            bencher
+                .iter(|| encoder.encode(black_box(&frame), black_box(found), &stages, EventTime::now(), 1));
+        });
+        let (from, mut to) = (vec![1_u8; len], vec![0_u8; len]);
+        group.bench_function(format!("copy of the {len} bytes of {count} detections"), |bencher| {
+            bencher.iter(|| black_box(&mut to).copy_from_slice(black_box(&from)));
+        });
+    }
+    group.finish();
+}
+
+/// Numbering an event and putting it into the queue of one sink, which is emptied here.
+fn hand_over(criterion: &mut Criterion) {
+    let (queue, inbox) = sink_queue(bounded(1000), Arc::new(SinkTelemetry::new("bench")));
+    let (outbox, sequence) = (Outbox::new(vec![queue]), TopicSequence::new("a/topic".into()));
+    let (payload, publish) = (Bytes::from(vec![1_u8; 700]), Arc::default());
+    criterion.bench_function("hand an event to a sink that looks for itself", |bencher| {
+        bencher.iter(|| {
+            let encode = |_| payload.clone();
+            let made = Made { at: Instant::now(), publish: Arc::clone(&publish) };
+            sequence.publish(&outbox, WhenFull::DropOldest, made, || (), encode);
+            inbox.queue.try_recv()
+        });
+    });
+}
+
+criterion_group!(stages, preprocess, decode, suppress, mailbox, memory, encode, hand_over);
 criterion_main!(stages);

@@ -3,8 +3,9 @@
 //! A [`Region`] is a piece of memory from the system: aligned to a page, on huge pages where the system has them, touched
 //! and locked now rather than while a frame waits. A [`Buffer`] is one as a slice of numbers, such as a batch tensor; an
 //! [`Arena`] is one cut into slabs, such as the frames of a camera. What is asked for is the process's [`Policy`], set once
-//! at its start; what came of it is in [`account`].
+//! at its start; what came of it is in [`account`]. Whatever is allocated in spite of that is counted by [`allocations`].
 
+pub mod allocations;
 mod arena;
 mod buffer;
 pub mod lock;

@@ -1,12 +1,12 @@
 //! Makes messages: who we are, where they go, their numbers, their bytes.
 //!
-//! Everything that is the same in every message is put together once. Encoding writes straight into the payload that all
-//! sinks share; nothing else is allocated.
+//! Encoding writes straight into the payload that all sinks share. The detections of a frame are written into memory that
+//! is used again ([`super::payload`]), so making them allocates nothing.
 
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use jiff::Timestamp;
 use serde::Serialize;
 use tracing::error;
@@ -15,6 +15,7 @@ use super::event::{
     CameraEvent, DetectionEvent, DetectionList, FrameRef, HealthEvent, ModelRef, Stamp, StatusEvent,
     StatusReason, is_finite,
 };
+use super::payload::Payloads;
 use super::{Made, Message, Outbox, WhenFull};
 use crate::frame::clock::wall_time;
 use crate::frame::{CameraId, Frame};
@@ -128,25 +129,36 @@ impl EventTime {
 }
 
 /// Encodes the detections of one model on one device.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct DetectionEncoder {
     identity: Arc<Identity>,
     model: String,
     version: String,
     device: String,
     labels: Arc<[String]>,
+    /// The most that the names take which are the same in every message.
+    names_bytes: usize,
+    /// The longest that a label can be in a message, with its quotation marks.
+    label_bytes: usize,
+    payloads: Payloads,
 }
 
 impl DetectionEncoder {
     /// An encoder for what `model` finds; `labels` are the names of its classes.
     #[must_use]
     pub fn new(identity: Arc<Identity>, model: ModelRef<'_>, labels: Arc<[String]>) -> Self {
+        let names = [&identity.node, &identity.boot_id, model.name, model.version, model.device];
+        let names_bytes = names.into_iter().map(escaped_bytes).sum();
+        let label_bytes = labels.iter().map(|label| escaped_bytes(label)).max().unwrap_or(0);
         Self {
             identity,
             model: model.name.to_owned(),
             version: model.version.to_owned(),
             device: model.device.to_owned(),
             labels,
+            names_bytes,
+            label_bytes: label_bytes.max(NUMBERED_LABEL_BYTES),
+            payloads: Payloads::new(),
         }
     }
 
@@ -156,7 +168,7 @@ impl DetectionEncoder {
     /// promises that there is none.
     #[must_use]
     pub fn encode(
-        &self,
+        &mut self,
         frame: &Frame,
         detections: &[Detection],
         stages: &Stages<Duration>,
@@ -183,9 +195,31 @@ impl DetectionEncoder {
             detections: DetectionList { detections, labels: &self.labels },
             stage_ms: stages_ms(stages),
         };
-        // A message takes about 550 bytes and each detection about 110 more.
-        json(&event, 640 + 128 * detections.len())
+        let bytes_max = self.bytes_max(frame, detections);
+        self.payloads.make(bytes_max, |payload| write_json(&event, payload.writer()))
     }
+
+    fn bytes_max(&self, frame: &Frame, detections: &[Detection]) -> usize {
+        let names = self.names_bytes + escaped_bytes(frame.camera.as_str());
+        MESSAGE_BYTES + names + (DETECTION_BYTES + self.label_bytes) * detections.len()
+    }
+}
+
+/// The most bytes of a message without its names and detections: 321 are keys, brackets and the schema's name, and its 20
+/// numbers and times take no more than 27 each.
+const MESSAGE_BYTES: usize = 864;
+
+/// The most bytes of a detection without its label: 62 are keys and brackets, 10 the class, and no float takes more than
+/// 24.
+const DETECTION_BYTES: usize = 192;
+
+/// The most bytes of the label of a class without a name, with its quotation marks.
+const NUMBERED_LABEL_BYTES: usize = "\"class_4294967295\"".len();
+
+/// The most bytes that a text takes in JSON: of one byte an escape makes six.
+fn escaped_bytes(text: &str) -> usize {
+    let escaped = text.bytes().filter(|byte| matches!(byte, 0..0x20 | b'"' | b'\\')).count();
+    2 + text.len() + 5 * escaped
 }
 
 /// Encodes a `gantry.status/1`.
@@ -241,9 +275,13 @@ pub fn health(identity: &Identity, at: Stamp, uptime: Duration, counters: &Snaps
 
 fn json(event: &impl Serialize, capacity: usize) -> Bytes {
     let mut bytes = Vec::with_capacity(capacity);
-    serde_json::to_writer(&mut bytes, event)
-        .expect("messages have string keys only, and writing to memory does not fail");
+    write_json(event, &mut bytes);
     Bytes::from(bytes)
+}
+
+fn write_json(event: &impl Serialize, memory: impl std::io::Write) {
+    serde_json::to_writer(memory, event)
+        .expect("messages have string keys only, and writing to memory does not fail");
 }
 
 fn tell_not_finite(camera: &CameraId, model: &str) {

@@ -3,8 +3,6 @@
 //! JSON Schemas are in `config/schema/`; a test holds real messages against them. Numbers are finite: a NaN never reaches
 //! a message. Times are RFC 3339, UTC, with exactly six decimals. [`super::encode`] makes the messages.
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
@@ -81,14 +79,23 @@ pub struct DetectionList<'a> {
 /// One object in a [`DetectionEvent`].
 #[derive(Clone, Debug, Serialize)]
 pub struct DetectionEntry<'a> {
-    /// Name of its class; `class_<id>` where the model has no name for it.
-    pub label: Cow<'a, str>,
+    /// Name of its class.
+    pub label: Label<'a>,
     /// Index of its class.
     pub class_id: u32,
     /// Confidence, 0..=1.
     pub score: f32,
     /// Where.
     pub r#box: BoxEntry,
+}
+
+/// The name of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Label<'a> {
+    /// As the model has it.
+    Named(&'a str),
+    /// `class_<id>`, where the model has no name for it.
+    Numbered(u32),
 }
 
 /// A box in pixels of the camera's picture, origin top left; no number is negative.
@@ -229,6 +236,15 @@ impl Serialize for Stamp {
     }
 }
 
+impl Serialize for Label<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Named(name) => serializer.serialize_str(name),
+            Self::Numbered(class_id) => serializer.collect_str(&format_args!("class_{class_id}")),
+        }
+    }
+}
+
 impl Serialize for DetectionList<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.entries())
@@ -241,10 +257,8 @@ impl<'a> DetectionList<'a> {
         let labels = self.labels;
         self.detections.iter().filter(|detection| is_finite(detection)).map(move |detection| {
             let index = usize::try_from(detection.class_id).ok();
-            let label = index.and_then(|index| labels.get(index)).map_or_else(
-                || Cow::Owned(format!("class_{}", detection.class_id)),
-                |label| Cow::Borrowed(label.as_str()),
-            );
+            let label = index.and_then(|index| labels.get(index));
+            let label = label.map_or(Label::Numbered(detection.class_id), |label| Label::Named(label));
             // The decoder has clipped already; this holds the schema's bounds against its rounding, and -0.0.
             let edge = |value: f32| if value > 0.0 { value } else { 0.0 };
             let bbox = detection.bbox;

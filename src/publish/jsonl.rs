@@ -35,9 +35,9 @@ pub fn run(inbox: &SinkInbox, mut writer: impl Write, heartbeat: &Heartbeat) -> 
                     break Err(error);
                 }
                 heartbeat.idle();
-                match inbox.queue.recv() {
-                    Ok(message) => message,
-                    Err(_) => break Ok(()),
+                match inbox.wait() {
+                    Some(message) => message,
+                    None => break Ok(()),
                 }
             }
         };

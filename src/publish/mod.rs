@@ -1,8 +1,8 @@
 //! Events and where they go.
 //!
-//! [`event`] is the wire contract, and [`encode`] writes it. The worker encodes an event once, and
-//! [`encode::TopicSequence::publish`] numbers it and puts it into every sink's bounded queue. [`jsonl`] writes standard
-//! output on its own thread; [`mqtt`] runs on the `io` thread.
+//! [`event`] is the wire contract, and [`encode`] writes it, into the memory of [`payload`]. The worker encodes an event
+//! once, and [`encode::TopicSequence::publish`] numbers it and puts it into every sink's bounded queue. [`jsonl`] writes
+//! standard output on its own thread; [`mqtt`] runs on the `io` thread.
 //!
 //! A sink counts every event exactly once more: `queued = delivered + dropped + waiting`, and `waiting` is zero once the
 //! sink has ended.
@@ -11,14 +11,16 @@ pub mod encode;
 pub mod event;
 pub mod jsonl;
 pub mod mqtt;
+pub mod payload;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
 
 use crate::secret::Secret;
 use crate::telemetry::SinkTelemetry;
@@ -114,7 +116,18 @@ pub enum WhenFull {
 pub struct SinkQueue {
     queue: Sender<Message>,
     oldest: Receiver<Message>,
-    shared: Arc<SinkShared>,
+    shared: Producer,
+}
+
+/// What a producer shares with the sink. It comes after the queue, so that a sink which is woken by its drop sees that the
+/// producer has gone.
+#[derive(Clone, Debug)]
+struct Producer(Arc<SinkShared>);
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.0.wake_thread();
+    }
 }
 
 /// What a sink and its producers share.
@@ -124,8 +137,12 @@ pub struct SinkShared {
     pub telemetry: Arc<SinkTelemetry>,
     /// Whether the sink is able to deliver now: a broker is connected, a pipe is open.
     pub delivering: AtomicBool,
-    /// Wakes an asynchronous sink.
+    /// Wakes a sink that is a task.
     pub filled: tokio::sync::Notify,
+    /// Whether a sink that is a thread sleeps, or is about to, and wants to be woken.
+    asleep: AtomicBool,
+    /// That thread.
+    thread: OnceLock<Thread>,
     /// Whether the sink takes nothing any more, for good.
     ended: AtomicBool,
 }
@@ -159,15 +176,17 @@ pub fn sink_queue(
         telemetry,
         delivering: AtomicBool::new(false),
         filled: tokio::sync::Notify::new(),
+        asleep: AtomicBool::new(false),
+        thread: OnceLock::new(),
         ended: AtomicBool::new(false),
     });
-    let producer = SinkQueue { queue, oldest: inbox.clone(), shared: Arc::clone(&shared) };
+    let producer = SinkQueue { queue, oldest: inbox.clone(), shared: Producer(Arc::clone(&shared)) };
     (producer, SinkInbox { queue: inbox, shared })
 }
 
 impl SinkQueue {
     fn push(&self, message: &Message, when_full: WhenFull, waiting: &mut dyn FnMut()) {
-        let shared = &self.shared;
+        let shared = &self.shared.0;
         shared.telemetry.queued.add(1);
         let mut message = message.clone();
         loop {
@@ -196,6 +215,7 @@ impl SinkQueue {
             shared.discard(&self.oldest);
         }
         shared.filled.notify_one();
+        shared.wake_thread();
     }
 }
 
@@ -206,6 +226,18 @@ impl SinkShared {
         self.ended.load(Ordering::SeqCst)
     }
 
+    /// Wakes the thread that sleeps in [`SinkInbox::wait`], if one does: without a system call, if none does.
+    fn wake_thread(&self) {
+        // Pairs with the fence in `SinkInbox::wait`: either the sink sees what was done before, or we see that it sleeps.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Acquire)
+            && self.asleep.swap(false, Ordering::AcqRel)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
     fn discard(&self, queue: &Receiver<Message>) -> u64 {
         let count = queue.try_iter().count() as u64;
         self.telemetry.dropped.add(count);
@@ -214,6 +246,24 @@ impl SinkShared {
 }
 
 impl SinkInbox {
+    /// The oldest message, as soon as there is one; none when all producers have gone. For a sink that is a thread, always
+    /// the same one: receiving from the queue itself would give the CPU away four times before it sleeps.
+    #[must_use]
+    pub fn wait(&self) -> Option<Message> {
+        let shared = &self.shared;
+        shared.thread.get_or_init(thread::current);
+        loop {
+            shared.asleep.store(true, Ordering::Release);
+            fence(Ordering::SeqCst);
+            let next = self.queue.try_recv();
+            if !matches!(next, Err(TryRecvError::Empty)) {
+                shared.asleep.store(false, Ordering::Relaxed);
+                return next.ok();
+            }
+            thread::park();
+        }
+    }
+
     /// Ends the sink for good: what waits is counted as dropped, and so is all that comes later. Says how many waited.
     pub fn end(&self) -> u64 {
         self.shared.delivering.store(false, Ordering::Release);
@@ -265,6 +315,32 @@ mod tests {
         let kept: Vec<_> = inbox.queue.try_iter().map(|message| message.payload.to_vec()).collect();
         assert_eq!(kept, [b"2", b"3"]);
         assert_eq!((telemetry.queued.get(), telemetry.dropped.get()), (3, 1));
+    }
+
+    #[test]
+    fn a_sink_that_is_a_thread_sleeps_through_no_message_and_not_through_the_end() {
+        let telemetry = Arc::new(SinkTelemetry::new("stdout"));
+        let (producer, inbox) = sink_queue(crossbeam_channel::bounded(4), telemetry);
+        let outbox = Outbox::new(vec![producer]);
+        inbox.shared.delivering.store(true, Ordering::Release);
+        let taken = std::thread::scope(|scope| {
+            let taken = scope.spawn(|| std::iter::from_fn(|| inbox.wait()).count());
+            for _ in 0..2 {
+                let outbox = outbox.clone();
+                scope.spawn(move || {
+                    for round in 0..3000 {
+                        outbox.push(&message("x"), WhenFull::Wait, || ());
+                        if round % 7 == 0 {
+                            // Long enough for the sink to fall asleep.
+                            std::thread::park_timeout(Duration::from_micros(50));
+                        }
+                    }
+                });
+            }
+            drop(outbox);
+            taken.join().unwrap()
+        });
+        assert_eq!(taken, 6000);
     }
 
     #[test]

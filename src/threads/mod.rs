@@ -16,12 +16,13 @@ pub mod topology;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
+use crate::memory::allocations;
 use cpus::Cpus;
 use place::{Place, Places, Scheduling};
 
@@ -47,6 +48,27 @@ pub enum ThreadKind {
 }
 
 impl ThreadKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::Source, Self::Device, Self::Io, Self::Output, Self::Signals];
+
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Device => "device",
+            Self::Io => "io",
+            Self::Output => "output",
+            Self::Signals => "signals",
+        }
+    }
+
+    /// Where the allocations of its threads are counted.
+    #[must_use]
+    pub fn allocation_group(self) -> usize {
+        self as usize + 1
+    }
+
     /// The place of its kind of work.
     #[must_use]
     pub fn place(self, places: &Places) -> &Place {
@@ -152,6 +174,7 @@ impl Threads {
     ) -> std::io::Result<Thread> {
         let beat = Arc::new(Beat::new(spec.name.clone(), spec.kind, spec.limit));
         let heartbeat = Heartbeat { beat: Arc::clone(&beat) };
+        let group = spec.kind.allocation_group();
         let stack_bytes = spec.kind.stack_bytes();
         let builder = std::thread::Builder::new().name(spec.name.clone()).stack_size(stack_bytes);
         let place = spec.kind.place(&self.places).clone();
@@ -159,6 +182,7 @@ impl Threads {
         let (finished_tx, finished) = bounded(1);
         #[expect(clippy::disallowed_methods, reason = "this is the one place where threads start")]
         let join = builder.spawn(move || {
+            allocations::join(group);
             take(&place, &base);
             stack::prefault(stack_bytes);
             let end = match catch_unwind(AssertUnwindSafe(|| body(heartbeat))) {
@@ -284,24 +308,37 @@ impl fmt::Debug for Beat {
     }
 }
 
-/// Tells threads that it is time to end. Ending begins when every [`ShutdownSource`] of it is dropped or
+/// Tells threads that it is time to end. Ending begins when its [`ShutdownSource`] is dropped or
 /// [`ShutdownSource::begin`] is called.
+///
+/// To look is one load, and to wait one system call: a source that keeps a pace waits for each frame.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
+    ending: Arc<Ending>,
     begun: Receiver<()>,
 }
 
 /// The owner's end of a [`Shutdown`].
 #[derive(Debug)]
 pub struct ShutdownSource {
+    ending: Arc<Ending>,
     _open: Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Ending {
+    begun: AtomicBool,
+    /// Held while the end begins, so that nobody who has not seen it goes to sleep.
+    lock: Mutex<()>,
+    begins: Condvar,
 }
 
 /// A new pair. Nothing is ever sent: the receiver sees the sender's end.
 #[must_use]
 pub fn shutdown() -> (ShutdownSource, Shutdown) {
-    let (open, begun) = bounded(0);
-    (ShutdownSource { _open: open }, Shutdown { begun })
+    // Selecting on a channel of capacity zero allocates for each wait.
+    let ((open, begun), ending) = (bounded(1), Arc::<Ending>::default());
+    (ShutdownSource { ending: Arc::clone(&ending), _open: open }, Shutdown { ending, begun })
 }
 
 impl ShutdownSource {
@@ -309,17 +346,28 @@ impl ShutdownSource {
     pub fn begin(self) {}
 }
 
+impl Drop for ShutdownSource {
+    fn drop(&mut self) {
+        let _lock = self.ending.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.ending.begun.store(true, Ordering::Release);
+        self.ending.begins.notify_all();
+    }
+}
+
 impl Shutdown {
     /// Whether the end has begun.
     #[must_use]
     pub fn begun(&self) -> bool {
-        self.begun.try_recv() == Err(TryRecvError::Disconnected)
+        self.ending.begun.load(Ordering::Acquire)
     }
 
     /// Sleeps for `timeout` or until the end begins; true when it has begun.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
-        self.begun.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected)
+        let lock = self.ending.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let woken = self.ending.begins.wait_timeout_while(lock, timeout, |()| !self.begun());
+        drop(woken.unwrap_or_else(PoisonError::into_inner));
+        self.begun()
     }
 
     /// For `crossbeam_channel::select!`: disconnects when the end begins.
@@ -395,5 +443,23 @@ mod tests {
         source.begin();
         assert!(token.begun());
         assert!(token.wait(Duration::from_secs(60)), "returns at once");
+    }
+
+    #[test]
+    fn whoever_waits_is_woken_when_the_end_begins() {
+        for _ in 0..200 {
+            let (source, token) = shutdown();
+            std::thread::scope(|scope| {
+                let waits = || {
+                    let token = token.clone();
+                    scope.spawn(move || {
+                        token.wait(Duration::from_secs(60)) && token.receiver().recv().is_err()
+                    })
+                };
+                let (first, second) = (waits(), waits());
+                source.begin();
+                assert!(first.join().unwrap() && second.join().unwrap());
+            });
+        }
     }
 }

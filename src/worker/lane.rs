@@ -10,6 +10,7 @@ use super::{Shared, WorkerError};
 use crate::backend::{BackendError, Device, LoadOptions, ModelFile, Session};
 use crate::frame::mailbox::Mailbox;
 use crate::frame::{Frame, FrameRef};
+use crate::memory::allocations::{self, Scope};
 use crate::model::{Model, bundle};
 use crate::postprocess::{Decoder, Detection};
 use crate::preprocess::host::{Held, Preprocessor};
@@ -151,8 +152,8 @@ impl Lane {
     pub fn warm(&mut self) -> Result<(), BackendError> {
         for frames in [1, self.session.batch_size_max()] {
             let started = Instant::now();
-            self.session.submit(0, frames)?;
-            self.session.wait(0)?;
+            engine(|| self.session.submit(0, frames))?;
+            engine(|| self.session.wait(0))?;
             self.batcher.ran(started.elapsed());
         }
         Ok(())
@@ -208,7 +209,7 @@ impl Lane {
     pub fn submit(&mut self, heartbeat: &Heartbeat) -> Result<Progress, BackendError> {
         let (batch, frames) = (self.open, self.batcher.seal());
         let submitted = Instant::now();
-        if let Err(error) = self.session.submit(batch, frames) {
+        if let Err(error) = engine(|| self.session.submit(batch, frames)) {
             self.fail(batch);
             return Err(error);
         }
@@ -223,7 +224,7 @@ impl Lane {
     /// When the run failed; the batch's frames are counted.
     pub fn finish(&mut self, heartbeat: &Heartbeat) -> Result<Progress, BackendError> {
         let Some((batch, submitted)) = self.in_flight.pop_front() else { return Ok(Progress::Finished) };
-        if let Err(error) = self.session.wait(batch) {
+        if let Err(error) = engine(|| self.session.wait(batch)) {
             self.fail(batch);
             return Err(error);
         }
@@ -309,7 +310,7 @@ impl Lane {
             route.telemetry.empty.add(1);
             return;
         }
-        let (encoder, detections) = (&self.encoder, &self.detections);
+        let (encoder, detections) = (&mut self.encoder, &self.detections);
         let encode = |seq| encoder.encode(&pending.frame, detections, &stages, at, seq);
         let made = Made { at: now, publish: Arc::clone(&route.telemetry.publish) };
         route.topic.publish(&self.shared.outbox, route.when_full, made, || heartbeat.idle(), encode);
@@ -341,6 +342,12 @@ impl Drop for Lane {
             self.fail(batch);
         }
     }
+}
+
+/// Calls an engine: what it allocates is not ours.
+fn engine<R>(call: impl FnOnce() -> R) -> R {
+    let _inside = allocations::inside(Scope::Engine);
+    call()
 }
 
 /// A model on a device, compared with its manifest.

@@ -48,6 +48,7 @@ const ANYTHING: [&str; 4] = ["daemon", "cli", "main", "lib"];
 /// The only files that may hold `unsafe`, and why.
 const UNSAFE: &[(&str, &str)] = &[
     ("src/backend/onnxruntime.rs", "the C API of ONNX Runtime"),
+    ("src/memory/allocations.rs", "an allocator is an unsafe trait"),
     ("src/memory/arena.rs", "the slabs of a region"),
     ("src/memory/buffer.rs", "a region's bytes as numbers"),
     ("src/memory/region.rs", "mapping, touching and locking pages"),

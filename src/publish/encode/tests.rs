@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::frame::clock::{CaptureClock, Captured};
 use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, LentMemory, Memory, PixelFormat};
+use crate::memory::allocations::during;
 use crate::postprocess::bbox::BBox;
 use crate::publish::sink_queue;
 use crate::telemetry::{
@@ -126,6 +127,30 @@ fn a_detection_that_is_not_finite_is_left_out_and_rounding_past_the_edge_is_held
     let kept = serde_json::to_string(&value["detections"]).unwrap();
     let golden = r#"[{"label":"nut","class_id":0,"score":1.0,"box":{"x":0.0,"y":0.0,"w":5.0,"h":5.0}}]"#;
     assert_eq!(kept, golden);
+}
+
+#[test]
+fn encoding_and_handing_over_allocates_nothing() {
+    let now = Instant::now();
+    let frame = frame(1, (1920, 1080), Captured { clock: CaptureClock::Arrival, at: now }, now);
+    let found: Vec<_> =
+        (0..100_u16).map(|n| detection(u32::from(n % 5), 0.123_456_79, [f32::from(n) / 3.0; 4])).collect();
+    let mut encoder = encoder(&["nut", "bolt \u{1}", "gear"]);
+    let telemetry = Arc::new(SinkTelemetry::new("mqtt"));
+    let (queue, inbox) = sink_queue(crossbeam_channel::bounded(8), telemetry);
+    let (outbox, sequence) = (Outbox::new(vec![queue]), TopicSequence::new("t".into()));
+    let publish = Arc::default();
+    let ((), allocated) = during(|| {
+        for count in (0..=100).cycle().take(2000) {
+            let at = EventTime { now, ..EventTime::now() };
+            let (found, stages) = (&found[..count], stages([US * 333; 6]));
+            let encode = |seq| encoder.encode(&frame, found, &stages, at, seq);
+            let made = Made { at: now, publish: Arc::clone(&publish) };
+            sequence.publish(&outbox, WhenFull::DropOldest, made, || (), encode);
+        }
+    });
+    assert_eq!(allocated, 0);
+    assert_eq!(inbox.queue.len(), 8);
 }
 
 #[test]
@@ -313,7 +338,9 @@ proptest! {
         let frame = frame(1, (640, 480), Captured { clock, at: now - Duration::from_nanos(age_ns) }, received);
         let at = EventTime { now, wall: Timestamp::from_second(wall).unwrap() };
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-        let message = encoder(&labels).encode(&frame, &found, &stages(lengths), at, seq);
+        let mut encoder = encoder(&labels);
+        let message = encoder.encode(&frame, &found, &stages(lengths), at, seq);
+        prop_assert!(message.len() <= encoder.bytes_max(&frame, &found));
         let value = check(&validator, &message);
         prop_assert!((sum(&value["stage_ms"]) - total.as_secs_f64() * 1e3).abs() <= 0.000_6);
         let finite = found.iter().filter(|detection| is_finite(detection)).count();

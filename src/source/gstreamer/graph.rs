@@ -10,8 +10,10 @@ use super::launch::{ElementSpec, Launch, Property, SourcePads};
 use super::tap::Tap;
 use super::{allocation, decoder_probe, fault};
 use crate::frame::{CameraId, PixelFormat};
+use crate::memory::allocations;
 use crate::source::SourceError;
 use crate::telemetry::error_chain;
+use crate::threads::ThreadKind;
 use crate::threads::place::Place;
 
 /// Initialises GStreamer, once for the process. Its own log goes to standard error, where `GST_DEBUG` asks for one.
@@ -242,6 +244,7 @@ fn answer_allocation(sink: &gst_app::AppSink, tap: &Arc<Tap>) {
 /// Each of GStreamer's streaming threads tells the bus as it enters, on that thread. It then takes the name of its task, and
 /// the place of its camera's thread, which is the calling one; so do the threads that a video decoder starts from there.
 /// (A thread that GStreamer keeps for later stays there until its next stream; what else it may do meanwhile is short.)
+/// What our code allocates there is counted as a source's.
 fn name_threads(pipeline: &gst::Pipeline, camera: &CameraId) {
     let (name, place, camera) = (thread_name(camera), Place::of_this_thread(), camera.clone());
     let bus = pipeline.bus().expect("a pipeline has a bus");
@@ -249,6 +252,7 @@ fn name_threads(pipeline: &gst::Pipeline, camera: &CameraId) {
         if let gst::MessageView::StreamStatus(status) = message.view()
             && status.get().0 == gst::StreamStatusType::Enter
         {
+            allocations::join(ThreadKind::Source.allocation_group());
             if let Some(task) = status.stream_status_object().and_then(|task| task.get::<gst::Task>().ok()) {
                 task.set_property("name", &name);
             }

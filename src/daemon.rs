@@ -21,7 +21,7 @@ use crate::frame::mailbox::waker;
 use crate::memory::lock::LockError;
 use crate::memory::{self, Wish};
 use crate::model::{Model, ModelError, bundle};
-use crate::pipeline::{CameraOrder, IoTask, Parts, Pipeline, PipelineError};
+use crate::pipeline::{CameraOrder, IoTask, Lines, Parts, Pipeline, PipelineError};
 use crate::publish::encode::{self, Identity, Topics};
 use crate::publish::event::Stamp;
 use crate::telemetry::{Snapshot, Telemetry, error_chain};
@@ -84,15 +84,7 @@ pub enum RealtimeError {
 /// When a model cannot be used, or the pipeline cannot be started. Nothing runs then.
 pub fn run(config: Config, order: CameraOrder, tap: Option<Arc<dyn Tap>>) -> Result<Outcome, DaemonError> {
     let started = Instant::now();
-    // Before any thread and any pool: what they get is locked as it comes.
-    if let Err(counts) = memory::set_policy(config.realtime.memory) {
-        warn!("this process has begun to make memory by {counts:?} and goes on so");
-    }
-    let locked = memory::lock::lock(config.realtime.memory.lock).map_err(RealtimeError::from)?;
-    let places = granted(&config.realtime)?;
-    let Places { source, infer, io } = &places;
-    info!("memory locked in RAM: {}; source: {source}; infer: {infer}; io: {io}", locked.name());
-    let threads = Threads::placed(places);
+    let threads = prepare(&config.realtime)?;
     let commands = signals(&threads).map_err(DaemonError::Signals)?;
     let models = models(&config.models_dir, model_names(&config)).map_err(DaemonError::Models)?;
     let identity = Arc::new(Identity::new(&config.node));
@@ -106,7 +98,7 @@ pub fn run(config: Config, order: CameraOrder, tap: Option<Arc<dyn Tap>>) -> Res
     let serve = server.map(|server| -> IoTask { Box::new(move || Box::pin(server.serve())) });
     let (wake, woken) = waker();
     let mut notifier = Notifier::from_environment();
-    let parts = Parts { config, models, identity, tap, order };
+    let parts = Parts { config, models, identity, tap, order, lines: Lines::Stdout };
     let pipeline = Pipeline::start(&parts, &threads, wake, serve)?;
     let ended = Supervisor::new(&pipeline, &threads, &parts.identity, topics, &mut notifier, started)
         .run(&commands, questions, &woken);
@@ -151,6 +143,22 @@ fn granted(realtime: &Realtime) -> Result<Places, RealtimeError> {
         }
     }
     Ok(places)
+}
+
+/// Sets how memory is made and where threads run. Call it before any thread and any pool is made: what they get is locked
+/// as it comes.
+///
+/// # Errors
+/// When the system refuses what the config requires.
+pub fn prepare(realtime: &Realtime) -> Result<Threads, RealtimeError> {
+    if let Err(counts) = memory::set_policy(realtime.memory) {
+        warn!("this process has begun to make memory by {counts:?} and goes on so");
+    }
+    let locked = memory::lock::lock(realtime.memory.lock)?;
+    let places = granted(realtime)?;
+    let Places { source, infer, io } = &places;
+    info!("memory locked in RAM: {}; source: {source}; infer: {infer}; io: {io}", locked.name());
+    Ok(Threads::placed(places))
 }
 
 /// Finds the models with these names (`name` or `name@version`) and checks each bundle whole.

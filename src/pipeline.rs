@@ -70,6 +70,17 @@ pub struct Parts {
     pub tap: Option<Arc<dyn Tap>>,
     /// How the cameras are run.
     pub order: CameraOrder,
+    /// Where the lines go that `publish.stdout` asks for.
+    pub lines: Lines,
+}
+
+/// Where lines go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// To standard output.
+    Stdout,
+    /// To nowhere, on the same way: for measuring.
+    Nowhere,
 }
 
 /// How cameras are run.
@@ -283,9 +294,12 @@ impl<'a> Builder<'a> {
 
     fn stdout(&self, inbox: SinkInbox) -> Result<Thread, PipelineError> {
         let board = Arc::clone(&self.board);
-        let index = self.telemetry.sinks.len() - 1;
+        let (index, lines) = (self.telemetry.sinks.len() - 1, self.parts.lines);
         self.spawn(self.threads, "out/stdout", ThreadKind::Output, IO_LIMIT, move |heartbeat| {
-            let end = jsonl::run(&inbox, std::io::stdout(), &heartbeat);
+            let end = match lines {
+                Lines::Stdout => jsonl::run(&inbox, std::io::stdout(), &heartbeat),
+                Lines::Nowhere => jsonl::run(&inbox, std::io::sink(), &heartbeat),
+            };
             board.sinks[index].set(Some(end));
             board.waker.wake();
         })
@@ -335,7 +349,7 @@ impl<'a> Builder<'a> {
         shutdown: &Shutdown,
     ) -> Outlet {
         let id = &camera.source.id;
-        let lossless = camera.source.address.is_lossless();
+        let lossless = camera.source.is_lossless();
         let topic = Arc::new(TopicSequence::new(self.topics.detections(id)));
         let mut routes = Vec::new();
         for detect in &camera.detect {
@@ -375,7 +389,7 @@ impl<'a> Builder<'a> {
             });
             board.waker.wake();
         };
-        Arc::new(Intake::new(camera.source.id.clone(), outlet, Box::new(report)))
+        Arc::new(Intake::new(&camera.source, outlet, Box::new(report)))
     }
 
     fn worker(

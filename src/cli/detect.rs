@@ -323,7 +323,7 @@ fn score(text: &str) -> Result<f32, String> {
     if (0.0..=1.0).contains(&score) { Ok(score) } else { Err("a score is from 0 to 1".to_owned()) }
 }
 
-fn backend(text: &str) -> Result<BackendChoice, String> {
+pub(super) fn backend(text: &str) -> Result<BackendChoice, String> {
     if text == "auto" {
         return Ok(BackendChoice::Auto);
     }

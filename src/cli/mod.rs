@@ -3,6 +3,7 @@
 //! Human text goes to standard output, `--json` makes it one JSON document; log sentences go to standard error.
 
 pub mod annotate;
+pub mod bench;
 pub mod check;
 pub mod config;
 pub mod detect;
@@ -70,6 +71,12 @@ enum Command {
         after_help = "Example:\n  gantry detect belt.mp4 --model line-parts --out annotated --every 25"
     )]
     Detect(detect::DetectArgs),
+    /// Measure the whole pipeline with test patterns, files, or the cameras of a config.
+    #[command(
+        after_help = "Examples:\n  gantry bench --model line-parts --cameras 4 --size 1280x720\n  gantry bench --model line-parts \
+--source belt.mp4 --rate own --json\n  gantry bench -c gantry.yaml --seconds 60"
+    )]
+    Bench(Box<bench::BenchArgs>),
     /// Tell what this machine has: runtimes, video decoders, limits.
     #[command(after_help = "Example:\n  gantry probe --json")]
     Probe(probe::ProbeArgs),
@@ -115,6 +122,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Check(args) => check::main(&args),
         Command::Detect(args) => detect::main(&args),
+        Command::Bench(args) => bench::main(&args),
         Command::Probe(args) => probe::main(&args),
         Command::Model { command } => model::main(&command),
         Command::Config { command } => config::main(&command),

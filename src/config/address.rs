@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::frame::PixelFormat;
 use crate::secret::Secret;
-use crate::source::{Address, TestPattern};
+use crate::source::{Address, Rate, TestPattern};
 use crate::yaml::{concealed, nearest};
 
 /// A camera's address with what stood in it besides.
@@ -285,8 +285,13 @@ fn test_pattern(rest: &str) -> Result<TestPattern, String> {
     if name.trim_end_matches('/') != "pattern" {
         return Err(format!("test://{} is unknown; write test://pattern", redacted(name)));
     }
-    let mut pattern =
-        TestPattern { width: 640, height: 480, rate: 25.0, frames: None, format: PixelFormat::Nv12 };
+    let mut pattern = TestPattern {
+        width: 640,
+        height: 480,
+        rate: Rate::PerSecond(25.0),
+        frames: None,
+        format: PixelFormat::Nv12,
+    };
     let mut given: Vec<&str> = Vec::new();
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -299,6 +304,23 @@ fn test_pattern(rest: &str) -> Result<TestPattern, String> {
     Ok(pattern)
 }
 
+/// A rate as an address has it: frames a second, or `max`.
+#[must_use]
+pub fn rate(text: &str) -> Option<Rate> {
+    if text == "max" {
+        return Some(Rate::Max);
+    }
+    text.parse().ok().filter(|rate| (0.01..=1000.0).contains(rate)).map(Rate::PerSecond)
+}
+
+/// A size as an address has it: `640x480`.
+#[must_use]
+pub fn size(text: &str) -> Option<(u32, u32)> {
+    let side = |text: &str| text.parse().ok().filter(|side| (1..=8192).contains(side));
+    let (width, height) = text.split_once('x')?;
+    Some((side(width)?, side(height)?))
+}
+
 fn set_parameter(pattern: &mut TestPattern, name: &str, value: &str) -> Result<(), String> {
     let wrong = |wanted: &str| {
         let shown: String = value.chars().take(60).flat_map(char::escape_debug).collect();
@@ -306,14 +328,12 @@ fn set_parameter(pattern: &mut TestPattern, name: &str, value: &str) -> Result<(
     };
     match name {
         "size" => {
-            let size = |text: &str| text.parse().ok().filter(|size| (1..=8192).contains(size));
-            let sizes = value.split_once('x').and_then(|(width, height)| Some((size(width)?, size(height)?)));
             (pattern.width, pattern.height) =
-                sizes.ok_or_else(|| wrong("width and height from 1 to 8192, as in size=640x480"))?;
+                size(value).ok_or_else(|| wrong("width and height from 1 to 8192, as in size=640x480"))?;
         }
         "rate" => {
-            let rate = value.parse().ok().filter(|rate| (0.01..=1000.0).contains(rate));
-            pattern.rate = rate.ok_or_else(|| wrong("frames a second from 0.01 to 1000, as in rate=25"))?;
+            pattern.rate = rate(value)
+                .ok_or_else(|| wrong("frames a second from 0.01 to 1000, as in rate=25, or rate=max"))?;
         }
         "frames" => {
             let frames = value.parse().ok().filter(|frames| *frames > 0);
@@ -382,6 +402,7 @@ mod tests {
             "v4l2:///dev/v4l/by-id/usb-50%25",
             "file:///a b%25.mp4",
             "test://pattern?size=1x1&rate=0.5&frames=3&format=GRAY8",
+            "test://pattern?rate=max",
         ] {
             let address = CameraAddress::parse(text).unwrap();
             assert_eq!(CameraAddress::parse(&address_text(&address.address)), Ok(address));

@@ -218,6 +218,7 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
             },
             stale_after: section.duration("stale_after")?,
             video_decode: VideoDecode::from_name(section.text("video_decode")?)?,
+            replay: None,
         },
         detect: detect.collect::<Option<Vec<_>>>()?,
     })

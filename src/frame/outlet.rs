@@ -79,6 +79,15 @@ impl Outlet {
         periods.reduce(|a, b| a.zip(b).map(|(a, b)| a.min(b))).flatten()
     }
 
+    /// Waits until `due`.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the end has begun.
+    pub fn wait_until(&self, due: Instant) -> Result<(), Stopped> {
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() && self.shutdown.wait(left) { Err(Stopped) } else { Ok(()) }
+    }
+
     /// Delivers a frame. A lossless source is held back here; `waiting` is called before each wait. `spacing` is how far
     /// apart frames come where the source already keeps to the rate, and else zero.
     ///

@@ -6,6 +6,7 @@
 
 pub mod gstreamer;
 mod local;
+mod metronome;
 pub mod state;
 pub mod synthetic;
 pub mod thinning;
@@ -26,6 +27,7 @@ use crate::memory::MemoryError;
 use crate::secret::Secret;
 use crate::telemetry::{CameraTelemetry, error_chain, is_tried_again};
 use crate::threads::{Heartbeat, Shutdown};
+use metronome::Metronome;
 use state::{Backoff, CameraState};
 use thinning::VideoDecode;
 
@@ -46,6 +48,8 @@ pub struct CameraConfig {
     pub stale_after: Duration,
     /// Which of its pictures are decoded.
     pub video_decode: VideoDecode,
+    /// How a file is played again and again, as if it were a camera; once and no faster than it is taken, when none.
+    pub replay: Option<Replay>,
 }
 
 /// Where a camera is. `Display` and `Debug` leave out the query of an RTSP address, since cameras take passwords there.
@@ -68,12 +72,30 @@ pub struct TestPattern {
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// Frames a second.
-    pub rate: f64,
+    /// How fast they come.
+    pub rate: Rate,
     /// Ends after so many frames; never, when none.
     pub frames: Option<u64>,
     /// Pixel format of its frames.
     pub format: crate::frame::PixelFormat,
+}
+
+/// How fast frames come that nobody's camera sends. `Display` writes it as an address does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// So many a second, evenly spaced, whether they are taken or not; positive and finite.
+    PerSecond(f64),
+    /// As many as are taken.
+    Max,
+}
+
+/// How fast a file is played that is played again and again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Replay {
+    /// As its own times say.
+    OwnPace,
+    /// At this rate.
+    Rate(Rate),
 }
 
 impl CameraConfig {
@@ -88,17 +110,31 @@ impl CameraConfig {
             transport: Transport::Tcp,
             stale_after: Duration::from_secs(3),
             video_decode: VideoDecode::Auto,
+            replay: None,
+        }
+    }
+
+    /// Whether every frame counts: the source is held back rather than a frame dropped.
+    #[must_use]
+    pub fn is_lossless(&self) -> bool {
+        match (&self.address, self.replay) {
+            (Address::File(_), replay) => matches!(replay, None | Some(Replay::Rate(Rate::Max))),
+            (Address::Test(pattern), _) => pattern.rate == Rate::Max,
+            (Address::Rtsp(_) | Address::V4l2(_), _) => false,
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PerSecond(rate) => write!(f, "{rate}"),
+            Self::Max => f.write_str("max"),
         }
     }
 }
 
 impl Address {
-    /// Whether every frame counts: the source is held back rather than a frame dropped.
-    #[must_use]
-    pub fn is_lossless(&self) -> bool {
-        matches!(self, Self::File(_))
-    }
-
     /// Whether its end is the end, and not a reason to open it again.
     #[must_use]
     pub fn ends(&self) -> bool {
@@ -218,6 +254,8 @@ pub fn run(
         }
         let reason = match outcome {
             Ok(End::Stopped) => return,
+            // A file without a frame would begin again for ever.
+            Ok(End::EndOfStream) if config.replay.is_some() && live > Duration::ZERO => continue,
             Ok(End::EndOfStream) if config.address.ends() => {
                 info!(%camera, "the camera's file has ended");
                 intake.report(CameraState::Ended);
@@ -278,6 +316,8 @@ pub struct Intake {
     frames: FramePool,
     /// The newest pool of the camera's, kept over a broken connection.
     slabs: Mutex<Option<SlabPool>>,
+    /// Holds a file back that is played as if it were a camera.
+    metronome: Option<Mutex<Metronome>>,
     next_id: AtomicU64,
     origin: Instant,
     /// Milliseconds from `origin` to this connection's first and newest frame, plus 1; 0 for none yet.
@@ -290,10 +330,15 @@ pub struct Intake {
 impl Intake {
     /// An intake for a camera. Each change of the camera's state is given to `report`, which must not block.
     #[must_use]
-    pub fn new(camera: CameraId, outlet: Outlet, report: Box<dyn Fn(CameraState) + Send + Sync>) -> Self {
+    pub fn new(
+        config: &CameraConfig,
+        outlet: Outlet,
+        report: Box<dyn Fn(CameraState) + Send + Sync>,
+    ) -> Self {
         let (frames_in_flight, period) = (outlet.frames_in_flight(), outlet.period());
         Self {
-            camera,
+            camera: config.id.clone(),
+            metronome: config.replay.and_then(Metronome::new).map(Mutex::new),
             telemetry: Arc::clone(outlet.telemetry()),
             outlet: Mutex::new(outlet),
             frames_in_flight,
@@ -368,17 +413,27 @@ impl Intake {
     }
 
     /// Delivers a decoded picture. Memory that makes no sense is counted, told once a connection, and is no reason to
-    /// end. A lossless source waits here; `waiting` is called before each wait.
+    /// end. A lossless source waits here, and so does a file that is played as if it were a camera; `waiting` is called
+    /// before each wait.
     ///
     /// # Errors
     /// [`Stopped`] when the daemon is ending.
     pub fn deliver(
         &self,
-        times: FrameTimes,
+        mut times: FrameTimes,
         geometry: Geometry,
         memory: Memory,
-        waiting: impl FnMut(),
+        mut waiting: impl FnMut(),
     ) -> Result<(), Stopped> {
+        let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(metronome) = &self.metronome {
+            let due = metronome.lock().unwrap_or_else(PoisonError::into_inner).due(times.ready, times.pts);
+            waiting();
+            outlet.wait_until(due)?;
+            // As if it had come only now.
+            let held = Instant::now() - times.ready;
+            (times.received, times.ready) = (times.received + held, times.ready + held);
+        }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let frame = match Frame::new(self.camera.clone(), id, times, geometry, memory) {
             Ok(frame) => self.frames.fill(frame),
@@ -395,7 +450,7 @@ impl Intake {
             self.report(CameraState::Live);
         }
         let spacing = Duration::from_nanos(self.spacing.load(Ordering::Relaxed));
-        self.outlet.lock().unwrap_or_else(PoisonError::into_inner).send(frame, spacing, waiting)
+        outlet.send(frame, spacing, waiting)
     }
 
     /// Counts a picture that cannot be made a frame, and tells the first of a connection.

@@ -71,11 +71,36 @@ fn middle_of(range: usize) -> u64 {
     (first << shift) + ((1 << shift) >> 1)
 }
 
-/// How many values were in each range.
-#[derive(Debug)]
-struct Counts(Vec<u64>);
+/// How many values were in each range: of a distribution, of several together, or what came between two moments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts(Vec<u64>);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self(vec![0; RANGES])
+    }
+}
 
 impl Counts {
+    /// Adds all that a distribution holds.
+    pub fn add(&mut self, distribution: &Distribution) {
+        let memory = distribution.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = Self::of([&memory.before, &memory.news(&distribution.histogram)]);
+        self.0.iter_mut().zip(held.0).for_each(|(count, more)| *count += more);
+    }
+
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(self.0.iter().zip(&earlier.0).map(|(now, then)| now.saturating_sub(*then)).collect())
+    }
+
+    /// The quantiles, if there is any value.
+    #[must_use]
+    pub fn quantiles(&self) -> Option<Quantiles> {
+        self.count_and_quantiles().1
+    }
+
     fn of<'a>(parts: impl IntoIterator<Item = &'a Hits>) -> Self {
         let mut counts = vec![0; RANGES];
         for &(range, count) in parts.into_iter().flat_map(|hits| &hits.0) {
@@ -100,7 +125,7 @@ impl Counts {
     }
 
     /// How many values there are, and their quantiles.
-    fn quantiles(&self) -> (u64, Option<Quantiles>) {
+    fn count_and_quantiles(&self) -> (u64, Option<Quantiles>) {
         let count: u64 = self.0.iter().sum();
         if count == 0 {
             return (0, None);
@@ -200,8 +225,8 @@ impl Distribution {
         let news = memory.news(&self.histogram);
         let all = Counts::of([&memory.before, &news]);
         let recent = memory.slots.iter().filter(|(ended, _)| is_recent(*ended, now)).map(|(_, hits)| hits);
-        let (minute_count, minute_quantiles) = Counts::of(recent.chain([&news])).quantiles();
-        let (count, quantiles) = all.quantiles();
+        let (minute_count, minute_quantiles) = Counts::of(recent.chain([&news])).count_and_quantiles();
+        let (count, quantiles) = all.count_and_quantiles();
         Reading { count, sum, at_most: all.at_most(), quantiles, minute_count, minute_quantiles }
     }
 }
@@ -305,6 +330,25 @@ mod tests {
         assert_eq!(seen.minute_quantiles, None);
         assert_eq!(seen.count, 150);
         assert!((seen.quantiles.unwrap().max - 500.0).abs() <= 5.0);
+    }
+
+    #[test]
+    fn what_came_between_two_moments_of_two_distributions_is_told_by_itself() {
+        let (one, other) = (Distribution::default(), Distribution::default());
+        let look = || {
+            let mut counts = Counts::default();
+            counts.add(&one);
+            counts.add(&other);
+            counts
+        };
+        millis(&one, 100, 500);
+        one.turn(Instant::now());
+        let before = look();
+        assert_eq!(before.since(&before).quantiles(), None);
+        millis(&one, 3, 10);
+        millis(&other, 1, 40);
+        let between = look().since(&before).quantiles().unwrap();
+        assert!((between.p50 - 10.0).abs() <= 0.1 && (between.max - 40.0).abs() <= 0.4, "{between:?}");
     }
 
     #[test]

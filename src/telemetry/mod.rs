@@ -30,7 +30,9 @@ pub use pool::{CopyReason, PoolSnapshot, PoolTelemetry};
 pub use process::resident_bytes;
 use process::{Available, KindUsage, Memory, ThreadReader};
 pub use realtime::RealtimeSnapshot;
-pub use route::{DropReason, RouteQuantiles, RouteReadings, RouteSnapshot, RouteTelemetry, Stages};
+pub use route::{
+    DropReason, RouteCounts, RouteQuantiles, RouteReadings, RouteSnapshot, RouteTelemetry, Stages,
+};
 use serde::Serialize;
 pub use sink::{SinkQuantiles, SinkSnapshot, SinkTelemetry};
 pub use warning::Warning;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::Counter;
-use super::histogram::{Distribution, Quantiles, Reading};
+use super::histogram::{Counts, Distribution, Quantiles, Reading};
 
 /// Why a frame that reached us got no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +156,41 @@ pub struct RouteReadings {
     pub age: Reading,
     pub stages: Stages<Reading>,
     pub publish: Reading,
+}
+
+/// The times of several routes together, at one moment or between two. See [`RouteQuantiles`].
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "each field is documented in RouteQuantiles")]
+pub struct RouteCounts {
+    pub age: Counts,
+    pub stages: Stages<Counts>,
+    pub publish: Counts,
+}
+
+impl RouteCounts {
+    /// Adds all that a route holds.
+    pub fn add(&mut self, route: &RouteTelemetry) {
+        self.age.add(&route.age);
+        self.publish.add(&route.publish);
+        let stages = &mut self.stages;
+        stages.video_decode.add(&route.stages.video_decode);
+        stages.queue.add(&route.stages.queue);
+        stages.preprocess.add(&route.stages.preprocess);
+        stages.batch_wait.add(&route.stages.batch_wait);
+        stages.infer.add(&route.stages.infer);
+        stages.postprocess.add(&route.stages.postprocess);
+    }
+
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut before = earlier.stages.named().into_iter();
+        Self {
+            age: self.age.since(&earlier.age),
+            stages: self.stages.each(|stage| stage.since(before.next().expect("there are as many stages").1)),
+            publish: self.publish.since(&earlier.publish),
+        }
+    }
 }
 
 impl RouteTelemetry {

@@ -2,11 +2,13 @@
 #![expect(unreachable_pub, clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod admin;
+mod allocations;
 mod architecture;
 mod backend;
 mod bad_input;
 #[cfg(feature = "gstreamer")]
 mod belt;
+mod bench;
 mod broker;
 mod cli;
 mod config;

@@ -55,7 +55,7 @@ impl Camera {
         let route = Arc::new(RouteTelemetry::new(config.id.as_str(), "the test"));
         let (source_of_shutdown, token) = shutdown();
         let states = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
-        let delivery = if config.address.is_lossless() { Delivery::Lossless } else { Delivery::NewestWins };
+        let delivery = if config.is_lossless() { Delivery::Lossless } else { Delivery::NewestWins };
         let routes = vec![Route {
             mailbox: Arc::clone(&mailbox),
             waker: waker.clone(),
@@ -69,7 +69,7 @@ impl Camera {
             told.1.notify_all();
             waker.wake();
         };
-        let intake = Arc::new(Intake::new(config.id.clone(), outlet, Box::new(report)));
+        let intake = Arc::new(Intake::new(&config, outlet, Box::new(report)));
         let spec = ThreadSpec {
             name: format!("src/{}", config.id),
             kind: ThreadKind::Source,

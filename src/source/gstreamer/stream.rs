@@ -177,6 +177,7 @@ impl Watch<'_> {
                 seen.note(message);
                 match message.type_() {
                     gst::MessageType::Error => return Outcome::Failed,
+                    gst::MessageType::Eos if self.begins_again(pipeline) => {}
                     gst::MessageType::Eos => return Outcome::Ended(End::EndOfStream),
                     _ => {}
                 }
@@ -190,6 +191,14 @@ impl Watch<'_> {
                 return Outcome::Stale(error);
             }
         }
+    }
+
+    /// Goes back to the beginning of a file that is played again and again, if there was anything in it.
+    fn begins_again(&self, pipeline: &gst::Pipeline) -> bool {
+        let flags = gst::SeekFlags::FLUSH | gst::SeekFlags::KEY_UNIT;
+        self.config.replay.is_some()
+            && self.tap.progress() == Progress::Live
+            && pipeline.seek_simple(flags, gst::ClockTime::ZERO).is_ok()
     }
 
     /// Whether nothing has come for too long. GStreamer itself posts nothing when a camera stops sending.
@@ -338,7 +347,7 @@ mod tests {
         let (source, token) = shutdown();
         let telemetry = Arc::new(CameraTelemetry::new("belt"));
         let outlet = Outlet::new(Vec::new(), Delivery::Lossless, telemetry, token.clone());
-        (Arc::new(Intake::new(CameraId::new("belt"), outlet, Box::new(|_| {}))), source, token)
+        (Arc::new(Intake::new(&belt(), outlet, Box::new(|_| {}))), source, token)
     }
 
     #[test]

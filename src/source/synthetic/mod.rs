@@ -5,8 +5,14 @@ mod picture;
 mod y4m;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{Source, TestPattern};
+use crate::frame::slab::{Slab, SlabPool};
+use crate::threads::{Heartbeat, Shutdown};
+
+/// How long to wait at most for a slab between two looks at the end.
+const POLL: Duration = Duration::from_millis(50);
 
 /// A picture that Gantry makes: a moving square over colour bars, at a live camera's pace.
 #[must_use]
@@ -30,6 +36,19 @@ pub fn reads_picture(path: &Path) -> bool {
 #[must_use]
 pub fn file(path: PathBuf) -> Box<dyn Source> {
     if is_raw(&path) { Box::new(y4m::RawVideo::new(path)) } else { Box::new(picture::Picture::new(path)) }
+}
+
+/// A slab, as soon as one is free; none when the daemon is ending.
+fn lease(pool: &SlabPool, shutdown: &Shutdown, heartbeat: &Heartbeat) -> Option<Slab> {
+    loop {
+        heartbeat.beat();
+        if shutdown.begun() {
+            return None;
+        }
+        if let Some(slab) = pool.lease_within(POLL) {
+            return Some(slab);
+        }
+    }
 }
 
 fn is_raw(path: &Path) -> bool {

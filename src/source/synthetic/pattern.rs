@@ -2,14 +2,15 @@
 //!
 //! The bars are painted once; each frame is a copy of them with a square that moves and changes its colour, so no two
 //! neighbouring frames are equal, down to a picture of one pixel. Frames come at a camera's pace and are never late to
-//! make up for a pause.
+//! make up for a pause; or as fast as they are taken, and none is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::lease;
 use crate::frame::clock::{CaptureClock, Captured};
 use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelFormat};
-use crate::source::{End, Intake, Source, SourceError, TestPattern};
+use crate::source::{End, Intake, Rate, Source, SourceError, TestPattern};
 use crate::threads::{Heartbeat, Shutdown};
 
 /// Slabs to spare, beyond those of the frames that are under way.
@@ -57,15 +58,22 @@ impl Source for Pattern {
             source,
         })?;
         let bars = bars(&geometry);
-        let period = Duration::from_secs_f64(1.0 / self.pattern.rate);
         let (start, mut due) = (Instant::now(), Instant::now());
         for number in 0..self.pattern.frames.unwrap_or(u64::MAX) {
             if wait_until(due, shutdown, heartbeat) {
                 return Ok(End::Stopped);
             }
+            let slab = match self.pattern.rate {
+                Rate::PerSecond(rate) => {
+                    let (now, period) = (Instant::now(), Duration::from_secs_f64(1.0 / rate));
+                    due = if now > due + period { now } else { due } + period;
+                    pool.lease()
+                }
+                Rate::Max => lease(&pool, shutdown, heartbeat),
+            };
+            // Without one, a frame is not made, or the end has begun.
+            let Some(mut slab) = slab else { continue };
             let taken = Instant::now();
-            due = if taken > due + period { taken } else { due } + period;
-            let Some(mut slab) = pool.lease() else { continue };
             slab.copy_from_slice(&bars);
             paint_square(&mut slab, &geometry, number);
             let times = FrameTimes {
@@ -190,7 +198,8 @@ mod tests {
     use super::*;
 
     fn frame(format: PixelFormat, (width, height): (u32, u32), number: u64) -> (Geometry, Vec<u8>) {
-        let geometry = geometry(&TestPattern { width, height, rate: 25.0, frames: None, format });
+        let geometry =
+            geometry(&TestPattern { width, height, rate: Rate::PerSecond(25.0), frames: None, format });
         let mut bytes = bars(&geometry);
         paint_square(&mut bytes, &geometry, number);
         (geometry, bytes)

@@ -9,17 +9,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::lease;
 use crate::frame::clock::{CaptureClock, Captured};
-use crate::frame::slab::{Slab, SlabPool};
+use crate::frame::slab::SlabPool;
 use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelFormat};
 use crate::source::{Address, End, Intake, Source, SourceError, local};
 use crate::threads::{Heartbeat, Shutdown};
 
 /// Slabs beyond those of the frames that are under way: the one that is being read into.
 const READING: usize = 1;
-
-/// How long to wait at most for a slab between two looks at the end.
-const POLL: Duration = Duration::from_millis(50);
 
 /// The longest header that is read, in bytes.
 const LINE_MAX: u64 = 4096;
@@ -149,19 +147,6 @@ impl Header {
         let (frames, seconds) = self.rate?;
         let nanos = u128::from(number) * u128::from(seconds) * 1_000_000_000 / u128::from(frames);
         u64::try_from(nanos).ok().map(Duration::from_nanos)
-    }
-}
-
-/// A slab, as soon as one is free; none when the daemon is ending.
-fn lease(pool: &SlabPool, shutdown: &Shutdown, heartbeat: &Heartbeat) -> Option<Slab> {
-    loop {
-        heartbeat.beat();
-        if shutdown.begun() {
-            return None;
-        }
-        if let Some(slab) = pool.lease_within(POLL) {
-            return Some(slab);
-        }
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use gantry::frame::PixelFormat;
 use gantry::frame::clock::CaptureClock;
 use gantry::source::state::CameraState;
-use gantry::source::{Address, TestPattern};
+use gantry::source::{Address, Rate, TestPattern};
 
 use super::{Camera, all_frames, camera, file, scratch};
 
 fn pattern(format: PixelFormat, size: (u32, u32), frames: Option<u64>) -> Address {
-    Address::Test(TestPattern { width: size.0, height: size.1, rate: 200.0, frames, format })
+    Address::Test(TestPattern { width: size.0, height: size.1, rate: Rate::PerSecond(200.0), frames, format })
 }
 
 #[test]

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use gantry::backend::tensor::{ElementType, ElementsMut};
 use gantry::frame::clock::{CaptureClock, Captured};
-use gantry::frame::{CameraId, ColorMatrix, ColorRange, Frame, FrameTimes, Geometry, Memory, PixelFormat};
+use gantry::frame::{
+    CameraId, ColorMatrix, ColorRange, Frame, FrameTimes, Geometry, LentMemory, Memory, PixelFormat,
+};
 use gantry::preprocess::host::{Held, Preprocessor};
-use gantry::preprocess::{Align, ColorOrder, InputSpec, Layout, Resize};
+use gantry::preprocess::letterbox::RegionConfig;
+use gantry::preprocess::{Align, ColorOrder, Filter, InputSpec, Layout, Quantization, Resize};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // `cargo bench` and `cargo test` start every benchmark with options of theirs; this one then has nothing to do.
@@ -32,13 +35,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         color: ColorOrder::Rgb,
         mean: [0.0; 3],
         std: [255.0; 3],
+        quantization: Quantization::NONE,
         resize: Resize::Letterbox,
+        filter: Filter::Bilinear,
         pad: 114,
         align: Align::Center,
     });
     let (mut tensor, mut held) = (vec![0.0; 3 * usize::try_from(size * size)?], Held::default());
     for _ in 0..runs.parse::<u64>()? {
-        black_box(preprocessor.write(black_box(&frame), ElementsMut::F32(&mut tensor), &mut held)?);
+        let (whole, slot) = (RegionConfig::default(), ElementsMut::F32(&mut tensor));
+        black_box(preprocessor.write(black_box(&frame), whole, slot, &mut held)?);
     }
     Ok(())
 }
@@ -51,5 +57,5 @@ fn frame(format: PixelFormat, width: u32, height: u32) -> Result<Frame, Box<dyn 
     let now = Instant::now();
     let captured = Captured { clock: CaptureClock::Test, at: now };
     let times = FrameTimes { pts: Some(Duration::ZERO), captured, received: now, ready: now };
-    Ok(Frame::new(CameraId::new("bench"), 1, times, geometry, Memory::Lent(Box::new(bytes)))?)
+    Ok(Frame::new(CameraId::new("bench"), 1, times, geometry, Memory::Lent(LentMemory::new(bytes)))?)
 }

@@ -173,7 +173,7 @@ fn not_ready(board: &Board, is_ready: bool) -> Vec<String> {
             DeviceState::Ready { .. } => {}
             DeviceState::Opening => reasons.push(format!("device {device} is loading its models")),
             DeviceState::Refused { reason } => {
-                reasons.push(format!("device {device} cannot be used: {reason}"))
+                reasons.push(format!("device {device} cannot be used: {reason}"));
             }
             DeviceState::Reopening { reason } => reasons.push(format!("device {device} was lost: {reason}")),
         }

@@ -114,7 +114,7 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
                 last_bucket = Some(value);
             }
             ("histogram", "_count") => {
-                assert_eq!(last_bucket.take(), Some(value), "{line}: +Inf is the last")
+                assert_eq!(last_bucket.take(), Some(value), "{line}: +Inf is the last");
             }
             _ => panic!("{line} in a {kind}"),
         }

@@ -303,7 +303,7 @@ fn models_that_gantry_cannot_feed_or_read_are_refused_in_words() {
             base().input("scale", F32, &[1]).node("Mul", &["images", "scale"], "out"),
         ),
         ("has no input", OnnxFile::default().node("Relu", &["images"], "out")),
-        ("`images` is of type float16", OnnxFile::default().input("images", 10, &[-1, 3, 4, 4])),
+        ("`images` is of type float64", OnnxFile::default().input("images", 11, &[-1, 3, 4, 4])),
     ];
     for mut device in engines("models_that_gantry_cannot_feed_or_read_are_refused_in_words") {
         let mut refused = |words: &str, bytes: Vec<u8>| {

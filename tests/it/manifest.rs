@@ -129,7 +129,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("resize: letterbox", "resize: letterbx",
         "20:11: input.resize: must be one of letterbox, stretch, crop, not `letterbx`; did you mean `letterbox`?"),
     ("resize: letterbox", "resize: letterbox\n  filter: linear",
-        "21:11: input.filter: must be one of bilinear, area, auto, not `linear`"),
+        "21:11: input.filter: must be one of bilinear, area, auto, not `linear`; did you mean `bilinear`?"),
     ("family: yolov8", "family: yolo8",
         "22:11: output.family: must be one of yolov8, yolov5, yolo_end_to_end, not `yolo8`; did you mean `yolov8`?"),
     ("[-1, 8, 1344]", "[-1, 8]",

@@ -93,6 +93,8 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut left: u64, shared: &Shared) 
         let room = usize::try_from(left.min(4096)).unwrap();
         match from.read(&mut bytes[..room]) {
             Ok(0) => break,
+            // What was on its way when it fell silent does not arrive.
+            Ok(_) if shared.silent.load(Ordering::SeqCst) => (),
             Ok(count) => {
                 if to.write_all(&bytes[..count]).is_err() {
                     break;

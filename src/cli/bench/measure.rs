@@ -79,7 +79,7 @@ pub(super) fn run(config: Config, plan: Plan) -> Result<(Report, Vec<Trace>), Be
     let (wake, woken) = waker();
     let order = CameraOrder::Together;
     let parts = Parts { config, models, identity, tap: None, order, lines: Lines::Nowhere };
-    let pipeline = Pipeline::start(&parts, &threads, wake).map_err(DaemonError::Pipeline)?;
+    let pipeline = Pipeline::start(&parts, &threads, wake, None).map_err(DaemonError::Pipeline)?;
     let outcome = Bench { pipeline: &pipeline, woken, reader: ThreadReader::default() }.measure(plan);
     let runtimes = runtimes(&pipeline);
     let health = |telemetry: &Telemetry| {

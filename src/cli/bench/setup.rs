@@ -6,9 +6,10 @@ use super::BenchArgs;
 use crate::backend::DeviceConfig;
 use crate::backend::fake::FakeScript;
 use crate::config::address::CameraAddress;
-use crate::config::{Camera, Config, Realtime};
+use crate::config::{AdminConfig, Camera, Config, Listen, Realtime};
 use crate::daemon;
 use crate::frame::CameraId;
+use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{Publish, PublishConfig};
 use crate::scheduler::{BatchingConfig, DetectConfig};
 use crate::source::{Address, CameraConfig, Rate, Replay};
@@ -29,6 +30,7 @@ pub(super) fn config(args: &BenchArgs) -> Result<Config, String> {
             deadline: None,
             score_min: None,
         }],
+        region: RegionConfig::default(),
     };
     let device = DeviceConfig {
         id: "device-0".to_owned(),
@@ -48,6 +50,7 @@ pub(super) fn config(args: &BenchArgs) -> Result<Config, String> {
         },
         publish: PublishConfig { detections: Publish::EveryFrame, stdout: true, mqtt: None },
         realtime: Realtime::default(),
+        admin: AdminConfig { listen: Listen::Off },
     })
 }
 

@@ -18,7 +18,7 @@ use crate::telemetry::warning::WarningKind;
 
 /// The text form, version 0.0.4.
 #[must_use]
-pub fn text(report: Report) -> String {
+pub(super) fn text(report: Report) -> String {
     let (mut registry, mut text) = (Registry::default(), String::new());
     registry.register_collector(Box::new(report));
     prometheus_text::encode(&mut text, &registry).expect("a String takes any text");

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use super::lease;
 use crate::frame::clock::{CaptureClock, Captured};
-use crate::frame::slab::SlabPool;
 use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelFormat};
 use crate::source::{Address, End, Intake, Source, SourceError, local};
 use crate::threads::{Heartbeat, Shutdown};

@@ -1,6 +1,6 @@
 //! `gantry bench`: the daemon's own pipeline, measured while it runs.
 //!
-//! [`setup`] makes the config, [`measure`] runs it and looks twice, [`report`] says what was between the two looks.
+//! `setup` makes the config, `measure` runs it and looks twice, `report` says what was between the two looks.
 
 mod measure;
 mod report;

@@ -273,21 +273,23 @@ fn a_daemon_with_little_to_do_does_little() {
 
 #[test]
 fn frames_leave_nothing_behind_in_memory() {
-    let frames = if std::env::var_os("GANTRY_TEST_LONG").is_some() { 100_000 } else { 8_000 };
-    let cameras = camera("a", 1000, Some(frames), "");
-    let text = config("run_time: 0ms", &cameras, "").replace("every_frame", "nonempty");
+    let seconds = if std::env::var_os("GANTRY_TEST_LONG").is_some() { 120 } else { 6 };
+    // At this rate the source waits for the worker, so every frame goes all the way.
+    let cameras =
+        "  - {id: a, source: 'test://pattern?size=160x120&rate=max', detect: [{model: line-parts}]}";
+    let text = config("run_time: 0ms", cameras, "").replace("every_frame", "nonempty");
     let mut gantry = Running::start(&text);
+    eventually("the first frame comes", SOON, || gantry.log().contains("live: 160x120"));
     pause(Duration::from_secs(3));
-    let (early, mut late) = (gantry.resident(), 0);
-    while !gantry.log().contains("stopping") {
-        late = gantry.resident();
-        pause(Duration::from_millis(200));
-    }
+    let early = gantry.resident();
+    pause(Duration::from_secs(seconds));
+    let late = gantry.resident();
+    gantry.signal(Signal::TERM);
     assert!(gantry.wait(SOON).success(), "{}", gantry.log());
     let (offered, parts) = accounts(&gantry.log(), "a");
     eprintln!("resident {early} → {late} bytes over {offered} frames: {parts:?}");
-    // On a busy machine many are displaced before the worker's turn comes.
-    assert!(count(&parts, "empty") * 20 > offered, "many of them went all the way: {parts:?}");
+    // What the stop cut off is all that does not.
+    assert!(offered > 500 && offered - count(&parts, "empty") <= 16, "of {offered}: {parts:?}");
     assert!(late < early + (1 << 20), "resident {early} → {late} bytes");
 }
 

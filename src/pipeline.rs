@@ -3,7 +3,7 @@
 //! | queue | made of | capacity | when full |
 //! |---|---|---|---|
 //! | source → worker, one a camera and model | [`Mailbox`] | 1 | live: the newer frame displaces the older, `stale`; file: the source waits |
-//! | worker wake-up, one a device | [`waker`] | 1 | many wake-ups are one |
+//! | worker wake-up, one a device | [`Doorbell`] | 1 a route | a route that rings again has its newest frame told |
 //! | worker → standard output | `bounded` | [`STDOUT_QUEUE`] | live: the oldest is dropped; file: the worker waits |
 //! | worker → MQTT | `bounded` | `publish.mqtt.queue` | the oldest is dropped; file: the worker waits while the broker is connected |
 //! | cameras, devices, sinks → supervisor | [`Board`] | newest state of each | the newer state replaces the older |
@@ -12,7 +12,9 @@
 //! for MQTT and the HTTP server.
 
 mod board;
+mod budget;
 mod io;
+mod stage;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +30,8 @@ use tokio::sync::oneshot;
 
 use crate::config::{Camera, Config};
 use crate::frame::FrameRef;
-use crate::frame::mailbox::{Mailbox, Waker, waker};
+use crate::frame::doorbell::Doorbell;
+use crate::frame::mailbox::{Mailbox, Waker};
 use crate::frame::outlet::{Delivery, Outlet, Pace, Route as OutletRoute};
 use crate::model::Model;
 use crate::publish::encode::{Identity, TopicSequence, Topics};
@@ -38,12 +41,13 @@ use crate::source::state::CameraState;
 use crate::source::{self, CameraConfig, Intake, Source, SourceError};
 use crate::telemetry::{
     BatchTelemetry, CameraTelemetry, DeviceTelemetry, DropReason, RouteTelemetry, SinkTelemetry, Telemetry,
+    process,
 };
-use crate::threads::{
-    Heartbeat, Shutdown, ShutdownSource, Thread, ThreadEnd, ThreadKind, ThreadSpec, Threads, shutdown,
-};
-use crate::worker::lane::{LaneConfig, Route};
+use crate::threads::{Heartbeat, Shutdown, Thread, ThreadEnd, ThreadKind, ThreadSpec, Threads, shutdown};
+use crate::worker::lane::{self, LaneConfig, Route};
 use crate::worker::{self, DeviceState, Shared, Tap, WorkerConfig};
+use budget::{Budget, TooMuch};
+use stage::{Stage, StageShutdown};
 
 /// Messages that wait for a slow reader of standard output.
 pub const STDOUT_QUEUE: usize = 256;
@@ -122,6 +126,9 @@ pub enum PipelineError {
         #[source]
         source: SourceError,
     },
+    /// The machine has not the memory for it.
+    #[error(transparent)]
+    Memory(#[from] TooMuch),
     /// The system refuses another thread.
     #[error("the system refuses to start the thread {thread}")]
     Thread {
@@ -133,19 +140,13 @@ pub enum PipelineError {
     },
 }
 
-/// Threads that end together.
-#[derive(Debug)]
-struct Stage {
-    threads: Vec<Thread>,
-    shutdown: Option<ShutdownSource>,
-}
-
 impl Pipeline {
     /// Starts sinks, devices and cameras, in this order, so that every frame finds its way open. Every change on the
     /// board wakes `supervisor`. `beside` is what else the `io` thread is for.
     ///
     /// # Errors
-    /// When a camera has no source in this build, or a thread cannot be started. What had been started is ended.
+    /// When a camera has no source in this build, the machine has not the memory for it, or a thread cannot be started. What
+    /// had been started is ended.
     pub fn start(
         parts: &Parts,
         threads: &Threads,
@@ -204,18 +205,6 @@ impl Pipeline {
         // The queue of standard output ended with its last producer, the last worker.
         self.sinks.end(deadline, &mut abandoned);
         (self.telemetry, abandoned)
-    }
-}
-
-impl Stage {
-    fn end(self, deadline: Instant, abandoned: &mut Vec<String>) {
-        drop(self.shutdown);
-        for thread in self.threads {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if let Err(thread) = thread.join_timeout(left) {
-                abandoned.push(thread.name().to_owned());
-            }
-        }
     }
 }
 
@@ -321,31 +310,47 @@ impl<'a> Builder<'a> {
         let config = &self.parts.config;
         let (source_end, source_token) = shutdown();
         let (worker_end, worker_token) = shutdown();
-        let mut lanes: BTreeMap<usize, BTreeMap<&str, Vec<Route>>> = BTreeMap::new();
-        let mut wakers = BTreeMap::new();
-        for device in used_devices(config) {
-            wakers.insert(device, waker());
-        }
+        let mut loads: BTreeMap<usize, DeviceLoad> =
+            used_devices(config).map(|device| (device, DeviceLoad::new(config, device))).collect();
         let mut intakes = Vec::new();
         for (index, camera) in config.cameras.iter().enumerate() {
-            let outlet = self.routes(camera, &wakers, &mut lanes, &source_token);
+            let outlet = self.routes(camera, &mut loads, &source_token);
             intakes.push(self.intake(index, camera, outlet));
         }
-        let mut workers = Stage { threads: Vec::new(), shutdown: Some(worker_end) };
-        for (cell, (device, models)) in lanes.into_iter().enumerate() {
-            let woken = wakers.remove(&device).expect("every used device has a waker").1;
-            workers.threads.push(self.worker(cell, device, models, (woken, worker_token.clone()), outbox)?);
+        self.budget(&loads, &intakes).check(process::available().map(|available| available.bytes))?;
+        let doorbells = loads.values().map(|load| Arc::clone(&load.doorbell)).collect();
+        let shutdown = StageShutdown::new(worker_end, doorbells);
+        let mut workers = Stage { threads: Vec::new(), shutdown: Some(shutdown) };
+        for (cell, (device, load)) in loads.into_iter().enumerate() {
+            workers.threads.push(self.worker(cell, device, load, worker_token.clone(), outbox)?);
         }
         let sources = self.cameras(intakes, &source_token)?;
-        Ok((Stage { threads: sources, shutdown: Some(source_end) }, workers))
+        let shutdown = StageShutdown::new(source_end, Vec::new());
+        Ok((Stage { threads: sources, shutdown: Some(shutdown) }, workers))
+    }
+
+    /// What is to be made in memory, as far as it is known before the first picture.
+    fn budget(&self, loads: &BTreeMap<usize, DeviceLoad<'_>>, intakes: &[Arc<Intake>]) -> Budget {
+        let (config, mut budget) = (&self.parts.config, Budget::default());
+        for (device, load) in loads {
+            for (name, routes) in &load.lanes {
+                let bytes = lane::batch_bytes(&self.parts.models[*name], routes.len(), &config.batching);
+                let what = format!("the batches of {name} on {}", config.devices[*device].id);
+                budget.add(what, bytes.unwrap_or_default());
+            }
+        }
+        for (camera, intake) in config.cameras.iter().zip(intakes) {
+            let bytes = source::synthetic::slab_bytes(&camera.source.address, intake.frames_in_flight());
+            budget.add(format!("the pictures of {}", camera.source.id), bytes.unwrap_or_default());
+        }
+        budget
     }
 
     /// One mailbox for each model of a camera; the worker's end goes to `lanes`.
     fn routes<'c>(
         &mut self,
         camera: &'c Camera,
-        wakers: &BTreeMap<usize, (Waker, crossbeam_channel::Receiver<()>)>,
-        lanes: &mut BTreeMap<usize, BTreeMap<&'c str, Vec<Route>>>,
+        loads: &mut BTreeMap<usize, DeviceLoad<'c>>,
         shutdown: &Shutdown,
     ) -> Outlet {
         let id = &camera.source.id;
@@ -355,21 +360,24 @@ impl<'a> Builder<'a> {
         for detect in &camera.detect {
             let model = &self.parts.models[&detect.model];
             let device = device_of(&self.parts.config, &detect.devices);
+            let load = loads.get_mut(&device).expect("every device that a camera uses has a load");
             let telemetry = Arc::new(RouteTelemetry::new(id.as_str(), &model.name));
             self.telemetry.routes.push(Arc::clone(&telemetry));
             let mailbox = Arc::new(Mailbox::new());
             self.mailboxes.push((Arc::clone(&mailbox), Arc::clone(&telemetry)));
-            lanes.entry(device).or_default().entry(&detect.model).or_default().push(Route {
+            let ringer = load.doorbell.ringer(load.routes);
+            load.lanes.entry(&detect.model).or_default().push(Route {
+                number: load.routes,
                 mailbox: Arc::clone(&mailbox),
                 telemetry: Arc::clone(&telemetry),
-                deadline: detect.deadline,
+                spec: detect.route(),
                 region: camera.region,
                 score_min: detect.score_min.unwrap_or(model.score_min),
                 when_full: if lossless { WhenFull::Wait } else { WhenFull::DropOldest },
                 topic: Arc::clone(&topic),
             });
-            let waker = wakers[&device].0.clone();
-            routes.push(OutletRoute { mailbox, waker, telemetry, pace: detect.rate_max.map(Pace::new) });
+            load.routes += 1;
+            routes.push(OutletRoute { mailbox, ringer, telemetry, pace: detect.rate_max.map(Pace::new) });
         }
         let telemetry = Arc::new(CameraTelemetry::new(id.as_str()));
         self.telemetry.cameras.push(Arc::clone(&telemetry));
@@ -396,8 +404,8 @@ impl<'a> Builder<'a> {
         &mut self,
         cell: usize,
         device: usize,
-        models: BTreeMap<&str, Vec<Route>>,
-        (woken, shutdown): (crossbeam_channel::Receiver<()>, Shutdown),
+        load: DeviceLoad<'_>,
+        shutdown: Shutdown,
         outbox: &Outbox,
     ) -> Result<Thread, PipelineError> {
         let config = &self.parts.config;
@@ -407,7 +415,7 @@ impl<'a> Builder<'a> {
             let telemetry = Arc::new(BatchTelemetry::new(&model.name, config.batching.size_max));
             LaneConfig { model, routes, telemetry }
         };
-        let lanes: Vec<_> = models.into_iter().map(lane).collect();
+        let lanes: Vec<_> = load.lanes.into_iter().map(lane).collect();
         let batches = lanes.iter().map(|lane| Arc::clone(&lane.telemetry)).collect();
         let telemetry = Arc::new(DeviceTelemetry::new(&device.id, batches));
         self.telemetry.devices.push(Arc::clone(&telemetry));
@@ -424,7 +432,7 @@ impl<'a> Builder<'a> {
             device,
             lanes,
             batching: config.batching.clone(),
-            woken,
+            doorbell: load.doorbell,
             shared: Arc::new(shared),
             report: Box::new(move |state| {
                 board.devices[cell].set(state);
@@ -482,6 +490,23 @@ impl<'a> Builder<'a> {
         threads
             .spawn(spec, body, ended)
             .map_err(|source| PipelineError::Thread { thread: name.to_owned(), source })
+    }
+}
+
+/// What a device is to do.
+struct DeviceLoad<'a> {
+    doorbell: Arc<Doorbell>,
+    /// Routes so far.
+    routes: usize,
+    /// Its models, each with its cameras.
+    lanes: BTreeMap<&'a str, Vec<Route>>,
+}
+
+impl DeviceLoad<'_> {
+    fn new(config: &Config, device: usize) -> Self {
+        let detects = config.cameras.iter().flat_map(|camera| &camera.detect);
+        let routes = detects.filter(|detect| device_of(config, &detect.devices) == device).count();
+        Self { doorbell: Arc::new(Doorbell::new(routes)), routes: 0, lanes: BTreeMap::new() }
     }
 }
 

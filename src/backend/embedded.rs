@@ -46,10 +46,11 @@ use tract_onnx::prelude::{
     TractResult, TypedRunnableModel, TypedSimpleState, tvec,
 };
 
-use super::layout::{Layout, elements, output_spec};
+use super::layout::{Layout, elements, output_spec, reserve};
 use super::onnx::{self, DeclaredOutput};
 use super::tensor::{ElementType, Elements, ElementsMut, TensorSpec, TensorView};
 use super::{BackendError, BackendKind, Device, DeviceConfig, LoadOptions, ModelFile, Session};
+use crate::memory;
 
 /// The engine and its version, as Cargo.lock has it.
 pub(super) const ENGINE: &str = "tract 0.23.9";
@@ -104,7 +105,8 @@ struct EmbeddedSession {
 
 /// One batch buffer.
 struct Batch {
-    /// What the engine reads, `step` frames each.
+    /// What the engine reads, `step` frames each. It takes tensors of its own making only, which are not in our pools;
+    /// `realtime.lock_memory` locks them with everything else.
     inputs: Vec<Arc<Tensor>>,
     outputs: Vec<Output>,
 }
@@ -114,14 +116,14 @@ struct Output {
     /// The first size is the number of frames that ran.
     shape: Vec<usize>,
     frame_len: usize,
-    data: Vec<f32>,
+    data: memory::Buffer<f32>,
 }
 
 impl EmbeddedSession {
     fn load(model: &ModelFile<'_>, options: LoadOptions) -> Result<Self, String> {
         let (proto, signature) = onnx::load(model.bytes)?;
         let mut layout = Layout::new(&signature.input, model.input, options)?;
-        let step = layout.batch_size_fixed.unwrap_or(1);
+        let step = layout.batch_size_fixed().unwrap_or(1);
         let input = InferenceFact::dt_shape(datum_type(&layout)?, layout.shape(step));
         let plan = guarded(|| plan(&proto, input))?;
         drop(proto);
@@ -223,7 +225,7 @@ impl Batch {
             Ok(Output {
                 shape: output.ran.clone(),
                 frame_len,
-                data: vec![0.0; frame_len * layout.batch_size_held()],
+                data: reserve(frame_len.saturating_mul(layout.batch_size_held()))?,
             })
         };
         Ok(Self { inputs, outputs: outputs.iter().map(output).collect::<Result<_, String>>()? })
@@ -263,7 +265,7 @@ fn trial(
         guarded(|| plain_f32(result).map(|_| ()))
             .map_err(|reason| format!("its output `{}`: {reason}", declared.name))?;
         let ran = result.shape().to_vec();
-        let fixed = layout.batch_size_fixed;
+        let fixed = layout.batch_size_fixed();
         let spec = output_spec(&declared.name, declared.shape.as_ref(), &ran, step, fixed)?;
         Ok(TrialOutput { spec, ran })
     };

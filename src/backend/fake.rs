@@ -11,9 +11,10 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::layout::{Buffer, Layout, elements};
+use super::layout::{Buffer, Layout, elements, reserve};
 use super::tensor::{ElementType, Elements, ElementsMut, TensorSpec, TensorView};
 use super::{BackendError, BackendKind, Device, DeviceConfig, LoadOptions, ModelFile, Session};
+use crate::memory;
 
 /// What the fake backend does. The default takes no time, never fails and finds nothing.
 ///
@@ -22,8 +23,10 @@ use super::{BackendError, BackendKind, Device, DeviceConfig, LoadOptions, ModelF
 pub struct FakeScript {
     /// Time that each batch takes.
     pub run_time: Duration,
-    /// Time that each frame of a batch takes on top.
+    /// Time that each frame of a batch takes on top; of a fixed size each of its slots.
     pub run_time_per_frame: Duration,
+    /// The only batch sizes that run, each costing its own frames, as with an engine that was built for them; any, when empty.
+    pub batch_sizes: Vec<usize>,
     /// Each so-manieth batch of the device fails when it is waited for: 3 fails batches 3, 6, 9, …
     pub fail_every: Option<u64>,
     /// After so many batches of the device, every batch fails when it is waited for.
@@ -111,7 +114,7 @@ struct Output {
     /// The first size is the number of frames that ran.
     shape: Vec<usize>,
     frame_len: usize,
-    data: Vec<f32>,
+    data: memory::Buffer<f32>,
 }
 
 /// A batch that was submitted and not yet waited for.
@@ -133,6 +136,14 @@ impl FakeSession {
         }
         let mut layout = Layout::new(input, None, options)?;
         layout.outputs = model.outputs.to_vec();
+        if let Some(most) = device.script.batch_sizes.iter().copied().max() {
+            if !layout.batch_sizes.is_empty() {
+                return Err("its manifest fixes its batch size, and the script has others".to_owned());
+            }
+            layout.batch_size_max = layout.batch_size_max.min(most);
+            layout.batch_sizes.clone_from(&device.script.batch_sizes);
+            layout.batch_sizes.sort_unstable();
+        }
         let held = layout.batch_size_held();
         let outputs =
             || model.outputs.iter().map(|spec| Output::new(spec, held)).collect::<Result<Vec<_>, _>>();
@@ -141,7 +152,7 @@ impl FakeSession {
             Some(path) => read_records(path, record_len)?,
             None => vec![vec![0.0; record_len]],
         };
-        let batch = || Ok(Batch { input: Buffer::zeros(&layout), outputs: outputs()?, flight: None });
+        let batch = || Ok(Batch { input: Buffer::zeros(&layout)?, outputs: outputs()?, flight: None });
         let batches = (0..layout.batches).map(|_| batch()).collect::<Result<_, String>>()?;
         Ok(Self {
             script: device.script.clone(),
@@ -161,7 +172,7 @@ impl FakeSession {
             return Err(format!("batch buffer {batch} is in flight"));
         }
         let mut clock = self.clock.borrow_mut();
-        let count = u32::try_from(frames).unwrap_or(u32::MAX);
+        let count = u32::try_from(self.layout.batch_size_of(frames)).unwrap_or(u32::MAX);
         let run_time = self.script.run_time + self.script.run_time_per_frame.saturating_mul(count);
         clock.submitted += 1;
         clock.free_at = clock.free_at.max(Instant::now()) + run_time;
@@ -244,7 +255,7 @@ impl Output {
         let shape = shape.ok_or_else(refused)?;
         let frame_len = elements(&shape[1..]).ok_or_else(refused)?;
         let len = frame_len.checked_mul(frames).ok_or_else(refused)?;
-        Ok(Self { shape, frame_len, data: vec![0.0; len] })
+        Ok(Self { shape, frame_len, data: reserve(len)? })
     }
 }
 
@@ -268,7 +279,7 @@ fn read_records(path: &Path, record_len: usize) -> Result<Vec<Vec<f32>>, String>
 mod tests {
     use super::*;
     use crate::backend::tensor::Shape;
-    use crate::backend::{BackendChoice, ModelFormat};
+    use crate::backend::{BackendChoice, BatchSizes, ModelFormat};
     use crate::threads::{ThreadKind, ThreadSpec, Threads};
 
     fn spec(name: &str, dims: &[i64]) -> TensorSpec {
@@ -328,6 +339,25 @@ mod tests {
         session.submit(0, 4).unwrap();
         session.wait(0).unwrap();
         assert!(start.elapsed() >= 4 * run_time_per_frame);
+    }
+
+    #[test]
+    fn a_fixed_size_costs_all_its_slots_and_gives_the_outputs_of_its_frames() {
+        let script = FakeScript {
+            run_time_per_frame: Duration::from_millis(10),
+            batch_sizes: vec![4, 1],
+            ..FakeScript::default()
+        };
+        let mut session = session(script);
+        assert_eq!(session.batch_sizes(), BatchSizes::Fixed(&[1, 4]));
+        for (frames, slots) in [(1, 1), (2, 4)] {
+            let start = Instant::now();
+            session.submit(0, frames).unwrap();
+            session.wait(0).unwrap();
+            let took = start.elapsed();
+            assert!(took >= slots * Duration::from_millis(10), "{frames} frames in {took:?}");
+            assert_eq!(session.output(0, 0).shape, [frames, 2]);
+        }
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What every backend does before its runtime sees a model: settle the sizes of the input, refuse what Gantry cannot
 //! feed or read, and make the batch buffers.
 
-use zerocopy::IntoBytes;
-
 use super::tensor::{Dim, ElementType, Elements, ElementsMut, Shape, TensorSpec};
 use super::{BackendError, BackendKind, LoadOptions, ModelFile};
+use crate::memory;
+use crate::telemetry::error_chain;
 
 /// No batch of pictures is as large as this; a model file that says so is broken.
 const BATCH_BYTES_MAX: usize = 1 << 30;
@@ -25,8 +25,8 @@ pub struct Layout {
     pub(super) frame: Vec<usize>,
     /// Elements of one frame.
     pub(super) frame_len: usize,
-    /// Frames that the model runs at once, if its file fixes that.
-    pub(super) batch_size_fixed: Option<usize>,
+    /// The only batch sizes that run, ascending; empty where any does.
+    pub(super) batch_sizes: Vec<usize>,
     /// The most frames in one batch.
     pub(super) batch_size_max: usize,
     /// Number of batch buffers.
@@ -74,7 +74,7 @@ impl Layout {
             element_type: input.element_type,
             frame_len: elements(&frame).unwrap_or(usize::MAX),
             frame,
-            batch_size_fixed,
+            batch_sizes: batch_size_fixed.into_iter().collect(),
             batch_size_max: frames.min(options.batch_size_max.max(1)),
             batches: options.batches.max(2),
         };
@@ -87,9 +87,19 @@ impl Layout {
         }
     }
 
-    /// Frames that one batch buffer holds: what the model runs at once, if that is fixed.
+    /// Frames that the model runs at once, if only one number does.
+    pub(super) fn batch_size_fixed(&self) -> Option<usize> {
+        if let [size] = *self.batch_sizes { Some(size) } else { None }
+    }
+
+    /// The size that runs so many frames.
+    pub(super) fn batch_size_of(&self, frames: usize) -> usize {
+        self.batch_sizes.iter().copied().find(|size| *size >= frames).unwrap_or(frames)
+    }
+
+    /// Frames that one batch buffer holds: all slots of the largest batch that runs.
     pub(super) fn batch_size_held(&self) -> usize {
-        self.batch_size_fixed.unwrap_or(self.batch_size_max)
+        self.batch_size_of(self.batch_size_max)
     }
 
     /// Why `frames` frames of buffer `batch` cannot be run, if they cannot.
@@ -107,35 +117,39 @@ impl Layout {
     }
 }
 
-/// Memory of one batch of inputs.
+/// Memory of one batch of inputs, there and locked before the first frame.
 #[derive(Debug)]
 pub(super) struct Buffer {
     element_type: ElementType,
     frame_bytes: usize,
-    /// As many bytes as the batch takes, rounded up; as words they are aligned for every type of element.
-    words: Vec<u64>,
+    /// Aligned for every type of element.
+    bytes: memory::Buffer<u8>,
 }
 
 impl Buffer {
     /// A buffer of zeros for one batch.
-    pub(super) fn zeros(layout: &Layout) -> Self {
+    pub(super) fn zeros(layout: &Layout) -> Result<Self, String> {
         let element_type = layout.element_type;
         let frame_bytes = layout.frame_len * element_type.size();
-        let bytes = frame_bytes * layout.batch_size_held();
-        Self { element_type, frame_bytes, words: vec![0; bytes.div_ceil(size_of::<u64>())] }
+        let bytes = reserve(frame_bytes * layout.batch_size_held())?;
+        Ok(Self { element_type, frame_bytes, bytes })
     }
 
     /// The elements of frame `slot`, to be written.
     pub(super) fn slot(&mut self, slot: usize) -> ElementsMut<'_> {
-        let bytes = self.words.as_mut_bytes();
-        ElementsMut::of(self.element_type, &mut bytes[slot * self.frame_bytes..][..self.frame_bytes])
+        let bytes = &mut self.bytes[slot * self.frame_bytes..][..self.frame_bytes];
+        ElementsMut::of(self.element_type, bytes)
     }
 
     /// The elements of the first `frames` frames.
     pub(super) fn elements(&self, frames: usize) -> Elements<'_> {
-        let bytes = self.words.as_bytes();
-        Elements::of(self.element_type, &bytes[..frames * self.frame_bytes])
+        Elements::of(self.element_type, &self.bytes[..frames * self.frame_bytes])
     }
+}
+
+/// So many zeros of a batch, in memory that is there before the first frame.
+pub(super) fn reserve<T: memory::Plain>(len: usize) -> Result<memory::Buffer<T>, String> {
+    memory::Buffer::new(len).map_err(|error| format!("its batches: {}", error_chain(&error)))
 }
 
 /// The number of elements of a tensor of this shape, if it can be counted.

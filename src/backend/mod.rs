@@ -125,6 +125,15 @@ pub struct LoadOptions {
     pub batches: usize,
 }
 
+/// The batch sizes that a session runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchSizes<'a> {
+    /// Every number of frames up to the most.
+    Any,
+    /// Only these, ascending. The largest may be more than the most that a batch was asked to have.
+    Fixed(&'a [usize]),
+}
+
 /// An opened accelerator or CPU set. It stays on the thread that opened it.
 pub trait Device: fmt::Debug {
     /// What drives it.
@@ -161,9 +170,12 @@ pub trait Session: fmt::Debug {
         self.layout().batch_size_max
     }
 
-    /// Whether the model runs only at exactly `batch_size_max` frames; unused slots then hold what they held before.
-    fn batch_size_fixed(&self) -> bool {
-        self.layout().batch_size_fixed.is_some()
+    /// The batch sizes that run. Fewer frames run at the next size; its unused slots hold what they held before.
+    fn batch_sizes(&self) -> BatchSizes<'_> {
+        match self.layout().batch_sizes.as_slice() {
+            [] => BatchSizes::Any,
+            sizes => BatchSizes::Fixed(sizes),
+        }
     }
 
     /// Number of batch buffers; batches are `0..batches`.

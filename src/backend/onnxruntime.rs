@@ -162,7 +162,7 @@ impl OrtSession {
         let held = layout.batch_size_held();
         let mut batches = Vec::with_capacity(layout.batches);
         for _ in 0..layout.batches {
-            let input = Buffer::zeros(&layout);
+            let input = Buffer::zeros(&layout)?;
             let outputs = run(&mut session, &layout, &input, held)?;
             if outputs.len() != signature.outputs.len() {
                 return Err(format!(
@@ -171,7 +171,7 @@ impl OrtSession {
                     outputs.len()
                 ));
             }
-            let fixed = layout.batch_size_fixed;
+            let fixed = layout.batch_size_fixed();
             let spec = |(declared, output): (&DeclaredOutput, &Output)| {
                 output_spec(&declared.name, declared.shape.as_ref(), &output.ran, held, fixed)
             };
@@ -183,7 +183,7 @@ impl OrtSession {
 
     fn run(&mut self, batch: usize, frames: usize) -> Result<(), String> {
         let Batch { input, outputs } = &mut self.batches[batch];
-        let held = self.layout.batch_size_fixed.unwrap_or(frames);
+        let held = self.layout.batch_size_of(frames);
         let mut ran = run(&mut self.session, &self.layout, input, held)?;
         for (index, (new, old)) in ran.iter_mut().zip(outputs.iter()).enumerate() {
             if new.ran.first() != Some(&held) || new.ran.get(1..) != old.ran.get(1..) {

@@ -24,7 +24,7 @@ use crate::pipeline::CameraOrder;
 use crate::postprocess::Detection;
 use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{Publish, PublishConfig};
-use crate::scheduler::{BatchingConfig, DetectConfig};
+use crate::scheduler::{BatchingConfig, DetectConfig, Late, Quality};
 use crate::source::{Address, CameraConfig};
 use crate::telemetry::error_chain;
 use crate::worker::Tap;
@@ -98,6 +98,9 @@ fn config(args: &DetectArgs) -> Config {
             devices: Vec::new(),
             rate_max: None,
             deadline: None,
+            late: Late::Drop,
+            quality: Quality::Standard,
+            weight: 1,
             score_min: args.score,
         }],
     };

@@ -47,8 +47,9 @@ pub fn start_failure(error: &DaemonError) -> Exit {
         DaemonError::Models(_)
         | DaemonError::Realtime(_)
         | DaemonError::Pipeline(PipelineError::Source { .. }) => Exit::Config,
-        // Whoever has the port may go, as a Gantry that is ending does.
-        DaemonError::Admin(_) | DaemonError::Pipeline(PipelineError::Thread { .. }) => Exit::Temporary,
+        // Whoever has the port or the memory may go, as a Gantry that is ending does.
+        DaemonError::Admin(_)
+        | DaemonError::Pipeline(PipelineError::Thread { .. } | PipelineError::Memory(_)) => Exit::Temporary,
         DaemonError::Signals(_) => Exit::Internal,
     }
 }

@@ -12,7 +12,7 @@ use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
 use crate::memory::Wish;
 use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{MqttConfig, Publish};
-use crate::scheduler::DetectConfig;
+use crate::scheduler::{DetectConfig, Late};
 use crate::secret::Secret;
 use crate::source::{Address, Transport};
 use crate::threads::cpus::Cpus;
@@ -126,6 +126,10 @@ fn print_device(out: &mut Yaml, device: &DeviceConfig, cpus: Option<&Cpus>) {
         out.section("fake", |out| {
             out.key("run_time", &duration_text(device.fake.run_time));
             out.key("run_time_per_frame", &duration_text(device.fake.run_time_per_frame));
+            if !device.fake.batch_sizes.is_empty() {
+                let sizes: Vec<String> = device.fake.batch_sizes.iter().map(usize::to_string).collect();
+                out.key("batch_sizes", &format!("[{}]", sizes.join(", ")));
+            }
             out.optional("fail_every", device.fake.fail_every.map(|batches| batches.to_string()));
             out.optional("fail_after", device.fake.fail_after.map(|batches| batches.to_string()));
             out.optional("hang_after", device.fake.hang_after.map(|batches| batches.to_string()));
@@ -182,6 +186,9 @@ fn print_detect(out: &mut Yaml, detect: &DetectConfig) {
     }
     out.optional("rate_max", detect.rate_max.map(|rate| rate.to_string()));
     out.optional("deadline", detect.deadline.map(duration_text));
+    out.key("publish_late", if detect.late == Late::Publish { "true" } else { "false" });
+    out.key("quality", detect.quality.name());
+    out.key("weight", &detect.weight.to_string());
     out.optional("score_min", detect.score_min.map(|score| score.to_string()));
 }
 

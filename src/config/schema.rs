@@ -211,6 +211,13 @@ pub static FAKE: &[Key] = &[
         meaning: "how much longer it takes for each frame in it",
     },
     Key {
+        name: "batch_sizes",
+        kind: Kind::List(&Kind::Integer(1, 64)),
+        presence: Presence::Optional,
+        example: "[1, 2, 4, 8]",
+        meaning: "the only batch sizes that run, 1 to 64 each, as of an engine that was built for them; any when not given",
+    },
+    Key {
         name: "fail_every",
         kind: Kind::Integer(1, u32::MAX as u64),
         presence: Presence::Optional,
@@ -394,6 +401,27 @@ pub static DETECT: &[Key] = &[
         presence: Presence::Optional,
         example: "80ms",
         meaning: "a result later than this after its frame's arrival is not made, 1ms to 10m; any when not given",
+    },
+    Key {
+        name: "publish_late",
+        kind: Kind::Boolean,
+        presence: Presence::Default("false"),
+        example: "",
+        meaning: "whether a result after its deadline is made all the same, and marked as late",
+    },
+    Key {
+        name: "quality",
+        kind: Kind::Choice(&["realtime", "standard", "best_effort"]),
+        presence: Presence::Default("standard"),
+        example: "",
+        meaning: "who comes first on the device: realtime (deadlines are kept), standard, best_effort (what is left)",
+    },
+    Key {
+        name: "weight",
+        kind: Kind::Integer(1, 100),
+        presence: Presence::Default("1"),
+        example: "",
+        meaning: "its share of a busy device among those of its quality, 1 to 100: 2 gets twice as many frames as 1",
     },
     Key {
         name: "score_min",

@@ -16,7 +16,7 @@ use crate::backend::{BackendChoice, BackendKind, DeviceConfig};
 use crate::frame::CameraId;
 use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{MqttConfig, Publish, PublishConfig};
-use crate::scheduler::{BatchingConfig, DetectConfig};
+use crate::scheduler::{BatchingConfig, DetectConfig, Late, Quality};
 use crate::source::thinning::VideoDecode;
 use crate::source::{Address, CameraConfig, Transport};
 use crate::threads::cpus::Cpus;
@@ -182,6 +182,7 @@ fn device(section: &Section, dir: &Path) -> Option<DeviceConfig> {
         fake: FakeScript {
             run_time: fake.duration("run_time")?,
             run_time_per_frame: fake.duration("run_time_per_frame")?,
+            batch_sizes: fake.list("batch_sizes").filter_map(Item::index).collect(),
             fail_every: fake.integer("fail_every"),
             fail_after: fake.integer("fail_after"),
             hang_after: fake.integer("hang_after"),
@@ -238,8 +239,15 @@ fn detect(section: &Section, first_device: &str) -> Option<DetectConfig> {
         devices,
         rate_max: section.number("rate_max"),
         deadline: section.duration("deadline"),
+        late: if section.boolean("publish_late")? { Late::Publish } else { Late::Drop },
+        quality: quality(section.text("quality")?)?,
+        weight: u32::try_from(section.integer("weight")?).ok()?,
         score_min,
     })
+}
+
+fn quality(name: &str) -> Option<Quality> {
+    Quality::ALL.into_iter().find(|quality| quality.name() == name)
 }
 
 fn publish(section: &Section, node: &str, dir: &Path) -> Option<PublishConfig> {

@@ -151,8 +151,8 @@ impl<'a> Supervisor<'a> {
                 self.publish_camera(&camera.name, &state, since);
             }
         }
-        let devices: Vec<_> = board.devices.iter().map(|device| device.get().0).collect();
-        let refused: Vec<_> = devices.iter().filter_map(refusal).collect();
+        let devices: Vec<_> = board.devices.iter().map(|device| (&device.name, device.get().0)).collect();
+        let refused: Vec<_> = devices.iter().filter_map(|(_, state)| refusal(state)).collect();
         if !refused.is_empty() {
             return Some(Ended::DevicesRefused(refused));
         }
@@ -163,14 +163,14 @@ impl<'a> Supervisor<'a> {
         }
         let cameras: Vec<_> = board.cameras.iter().map(|camera| (&camera.name, camera.get().0)).collect();
         if cameras.iter().all(|(_, state)| state.is_final()) {
-            return Some(all_final(cameras));
+            return Some(all_final(&cameras));
         }
-        let ready = devices.iter().all(|device| *device != DeviceState::Opening);
+        let ready = devices.iter().all(|(_, state)| *state != DeviceState::Opening);
         if ready && !self.notifier.is_ready() && cameras.iter().all(|(_, state)| state.is_tried()) {
             info!("ready after {:.1} s", self.started.elapsed().as_secs_f64());
             self.notifier.ready();
         }
-        self.notifier.status(status(board));
+        self.notifier.status(sentence(&cameras, &devices));
         None
     }
 
@@ -217,23 +217,23 @@ fn refusal(device: &DeviceState) -> Option<String> {
     }
 }
 
-fn all_final(cameras: Vec<(&String, CameraState)>) -> Ended {
-    let failed = |(camera, state): (&String, CameraState)| match state {
-        CameraState::Failed { reason } => Some((camera.clone(), reason)),
+fn all_final(cameras: &[(&String, CameraState)]) -> Ended {
+    let failed = |(camera, state): &(&String, CameraState)| match state {
+        CameraState::Failed { reason } => Some(((*camera).clone(), reason.clone())),
         _ => None,
     };
-    let failed: Vec<_> = cameras.into_iter().filter_map(failed).collect();
+    let failed: Vec<_> = cameras.iter().filter_map(failed).collect();
     if failed.is_empty() { Ended::CamerasEnded } else { Ended::CamerasFailed(failed) }
 }
 
 /// One sentence for `systemctl status`.
 fn status(board: &Board) -> String {
     let cameras: Vec<_> = board.cameras.iter().map(|camera| (&camera.name, camera.get().0)).collect();
-    let devices: Vec<_> = board.devices.iter().map(|device| device.get().0).collect();
+    let devices: Vec<_> = board.devices.iter().map(|device| (&device.name, device.get().0)).collect();
     sentence(&cameras, &devices)
 }
 
-fn sentence(cameras: &[(&String, CameraState)], devices: &[DeviceState]) -> String {
+fn sentence(cameras: &[(&String, CameraState)], devices: &[(&String, DeviceState)]) -> String {
     let live = cameras.iter().filter(|(_, state)| *state == CameraState::Live).count();
     let mut text = format!("{live} of {} cameras live", cameras.len());
     for (camera, state) in cameras {
@@ -241,10 +241,13 @@ fn sentence(cameras: &[(&String, CameraState)], devices: &[DeviceState]) -> Stri
             text.push_str(&format!("; {camera} {}: {reason}", state.name()));
         }
     }
-    for device in devices {
-        match device {
+    for (device, state) in devices {
+        match state {
             DeviceState::Opening => text.push_str("; loading models"),
             DeviceState::Reopening { reason } => text.push_str(&format!("; device lost: {reason}")),
+            DeviceState::Ready { overcommitted: Some(load), .. } => {
+                text.push_str(&format!("; device {device} overcommitted: {load}"));
+            }
             DeviceState::Ready { .. } | DeviceState::Refused { .. } => {}
         }
     }
@@ -259,16 +262,22 @@ mod tests {
     fn the_status_is_one_sentence_that_names_what_is_away_and_why() {
         let away = CameraState::Reconnecting { reason: "nothing listens".into() };
         let (one, two) = ("press-1".to_owned(), "press-2".to_owned());
-        let text = sentence(&[(&one, CameraState::Live), (&two, away)], &[DeviceState::Opening]);
-        assert_eq!(text, "1 of 2 cameras live; press-2 reconnecting: nothing listens; loading models");
+        let (cpu, gpu) = ("cpu0".to_owned(), "gpu0".to_owned());
+        let over = DeviceState::Ready { runtime: "fake".into(), overcommitted: Some("132 %".into()) };
+        let devices = [(&cpu, DeviceState::Opening), (&gpu, over)];
+        let text = sentence(&[(&one, CameraState::Live), (&two, away)], &devices);
+        assert_eq!(
+            text,
+            "1 of 2 cameras live; press-2 reconnecting: nothing listens; loading models; device gpu0 overcommitted: 132 %"
+        );
     }
 
     #[test]
     fn files_that_all_ended_end_the_run_and_a_failed_one_is_named() {
         let (one, two) = ("a".to_owned(), "b".to_owned());
-        assert_eq!(all_final(vec![(&one, CameraState::Ended)]), Ended::CamerasEnded);
+        assert_eq!(all_final(&[(&one, CameraState::Ended)]), Ended::CamerasEnded);
         let failed = CameraState::Failed { reason: "empty".into() };
-        let ended = all_final(vec![(&one, CameraState::Ended), (&two, failed)]);
+        let ended = all_final(&[(&one, CameraState::Ended), (&two, failed)]);
         assert_eq!(ended, Ended::CamerasFailed(vec![("b".into(), "empty".into())]));
     }
 }

@@ -5,6 +5,7 @@
 //! and offsets. Which of the two it is matters to nobody downstream.
 
 pub mod clock;
+pub mod doorbell;
 mod handle;
 pub mod mailbox;
 pub mod outlet;
@@ -370,6 +371,11 @@ impl Frame {
         assert!(index < self.geometry.format.planes(), "{:?} has no plane {index}", self.geometry.format);
         let memory = self.memory.as_ref().expect("a frame that somebody holds has its memory");
         &memory.bytes()[self.geometry.planes[index].offset..]
+    }
+
+    /// A frame like this one, without memory.
+    fn vacant(&self) -> Self {
+        Self { camera: self.camera.clone(), memory: None, ..*self }
     }
 
     /// Lets go of the memory, when nobody holds the frame any more.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::FrameRef;
-use super::mailbox::{Mailbox, Waker};
+use super::doorbell::Ringer;
+use super::mailbox::Mailbox;
 use crate::telemetry::{CameraTelemetry, DropReason, RouteTelemetry};
 use crate::threads::Shutdown;
 
@@ -25,8 +26,8 @@ pub enum Delivery {
 pub struct Route {
     /// Where the frame waits.
     pub mailbox: Arc<Mailbox<FrameRef>>,
-    /// Wakes the device's worker.
-    pub waker: Waker,
+    /// Tells the device's worker.
+    pub ringer: Ringer,
     /// Counts what happens here.
     pub telemetry: Arc<RouteTelemetry>,
     /// Limits how many frames a second are offered.
@@ -123,6 +124,7 @@ impl Outlet {
 
 impl Route {
     fn put(&self, frame: FrameRef, delivery: Delivery, shutdown: &Shutdown, waiting: &mut impl FnMut()) {
+        let times = frame.times;
         match delivery {
             Delivery::NewestWins => {
                 if self.mailbox.put(frame).is_some() {
@@ -135,7 +137,7 @@ impl Route {
                 }
             }
         }
-        self.waker.wake();
+        self.ringer.ring(&times);
     }
 }
 
@@ -192,7 +194,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::mailbox::waker;
+    use crate::frame::doorbell::Doorbell;
     use crate::frame::tests::grey;
     use crate::frame::{LentMemory, Memory};
     use crate::threads::shutdown;
@@ -209,7 +211,7 @@ mod tests {
                 (Arc::new(Mailbox::new()), Arc::new(RouteTelemetry::new("a", "line-parts")));
             let route = Route {
                 mailbox: Arc::clone(&mailbox),
-                waker: waker().0,
+                ringer: Arc::new(Doorbell::new(1)).ringer(0),
                 telemetry: Arc::clone(&telemetry),
                 pace: None,
             };

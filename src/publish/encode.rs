@@ -118,13 +118,24 @@ pub struct EventTime {
     pub now: Instant,
     /// On the wall.
     pub wall: Timestamp,
+    /// Whether it comes in time.
+    pub punctuality: Punctuality,
+}
+
+/// Whether an event comes in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Punctuality {
+    /// Before its deadline, or it has none.
+    InTime,
+    /// After its deadline.
+    Late,
 }
 
 impl EventTime {
     /// This moment.
     #[must_use]
     pub fn now() -> Self {
-        Self { now: Instant::now(), wall: Timestamp::now() }
+        Self { now: Instant::now(), wall: Timestamp::now(), punctuality: Punctuality::InTime }
     }
 }
 
@@ -190,6 +201,7 @@ impl DetectionEncoder {
             capture_clock: frame.times.captured.clock.name(),
             received_at: stamp(frame.times.received),
             age_ms: frame.times.captured.age(at.now).map(|age| ms(micros(age))),
+            late: at.punctuality == Punctuality::Late,
             model: ModelRef { name: &self.model, version: &self.version, device: &self.device },
             frame: FrameRef { id: frame.id, width: geometry.width, height: geometry.height },
             detections: DetectionList { detections, labels: &self.labels },

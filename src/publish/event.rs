@@ -33,6 +33,8 @@ pub struct DetectionEvent<'a> {
     pub received_at: Stamp,
     /// Milliseconds from `captured_at` to the event; null for a file, whose pictures have no age.
     pub age_ms: Option<f64>,
+    /// Whether it came after its deadline; only where `publish_late` asks for those.
+    pub late: bool,
     /// Who looked.
     pub model: ModelRef<'a>,
     /// The picture.

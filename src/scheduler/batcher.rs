@@ -1,184 +1,169 @@
-//! When a batch is sealed. Pure: `now` comes in as an argument.
-//!
-//! A batch is sealed when it is full, when [`BatchingConfig::queue_delay_max`] has passed since its first frame, or when
-//! the earliest deadline in it forces it: the deadline less the time that a run takes. *Full* is the device's largest
-//! batch, or one frame of every camera that uses the model: when all have delivered, waiting can only make them late.
+//! A lane's open batch: the frames that are written into it and wait for it to run.
 
 use std::time::{Duration, Instant};
 
-use super::BatchingConfig;
+use super::fairness::Rank;
+use super::run_time::RunTimes;
 
-/// Decides when one model's open batch is sealed.
-#[derive(Debug)]
-pub struct Batcher {
-    size_max: usize,
-    delay_max: Duration,
-    /// Not less than what a run takes, for deadlines.
-    run_time: Duration,
-    /// Not more than what a run takes, for looking again.
-    run_time_least: Duration,
-    open: Option<Open>,
-}
+/// A batch is sealed so much before its deadline forces it, for the time that waking up takes.
+const WAKING: Duration = Duration::from_micros(500);
+/// Of work that takes longer than before, at most so many times what it took is believed at once.
+const HICCUP: u32 = 2;
 
+/// A frame in an open batch.
 #[derive(Clone, Copy, Debug)]
-struct Open {
-    frames: usize,
-    first_at: Instant,
-    deadline: Option<Instant>,
+pub struct Written {
+    /// Its route.
+    pub route: usize,
+    /// Its place among all frames that wait.
+    pub rank: Rank,
+    /// In which turn of the device it was written.
+    pub turn: u64,
 }
 
-/// What to do with the open batch.
+/// A lane's open batch, and what its frames cost.
+#[derive(Clone, Debug)]
+pub struct Batcher {
+    times: RunTimes,
+    written: Vec<Written>,
+    /// What it takes to write a frame, and to make its event of the output: not less, as far as recent ones tell.
+    preprocess: Learned,
+    postprocess: Learned,
+}
+
+/// When the open batch is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Poll {
-    /// There is none.
-    Empty,
-    /// It can wait for more frames until then.
-    Wait(Instant),
-    /// It runs now.
-    Seal,
+pub enum Seal {
+    /// Now.
+    Now,
+    /// Then, if nothing else happens.
+    At(Instant),
 }
 
 impl Batcher {
-    /// A batcher for a session that takes `session_max` frames at most, used by `cameras` cameras.
+    /// An empty batch of a lane with these run times.
     #[must_use]
-    pub fn new(config: &BatchingConfig, session_max: usize, cameras: usize) -> Self {
-        let size_max = config.size_max.min(session_max).min(cameras).max(1);
-        Self {
-            size_max,
-            delay_max: config.queue_delay_max,
-            run_time: Duration::ZERO,
-            run_time_least: Duration::ZERO,
-            open: None,
+    pub fn new(times: RunTimes) -> Self {
+        let written = Vec::with_capacity(times.most());
+        Self { times, written, preprocess: Learned::default(), postprocess: Learned::default() }
+    }
+
+    /// The run times.
+    #[must_use]
+    pub fn times(&self) -> &RunTimes {
+        &self.times
+    }
+
+    /// The frames in it, by slot.
+    #[must_use]
+    pub fn written(&self) -> &[Written] {
+        &self.written
+    }
+
+    /// What writing so many frames takes.
+    #[must_use]
+    pub fn preprocess(&self, frames: usize) -> Duration {
+        self.preprocess.times(frames)
+    }
+
+    /// From the start of a run of so many frames to the last of its events, if it is slow.
+    #[must_use]
+    pub fn service(&self, frames: usize) -> Duration {
+        self.times.slow(frames) + self.postprocess.times(frames)
+    }
+
+    /// The same, typically, for a device that blocks: with the time in which frames are written and events made.
+    #[must_use]
+    pub fn best_per_frame(&self, frames: usize) -> Duration {
+        self.times.best_per_frame(frames) + self.preprocess.0 + self.postprocess.0
+    }
+
+    /// The slot of a route's frame, if it has one.
+    #[must_use]
+    pub fn slot_of(&self, route: usize) -> Option<usize> {
+        self.written.iter().position(|written| written.route == route)
+    }
+
+    /// The slot with the frame that gives way first.
+    #[must_use]
+    pub fn last(&self) -> Option<usize> {
+        (0..self.written.len()).max_by_key(|&slot| self.written[slot].rank)
+    }
+
+    /// The best place of a frame in it.
+    #[must_use]
+    pub fn head(&self) -> Option<Rank> {
+        self.written.iter().map(|written| written.rank).min()
+    }
+
+    /// The earliest deadline in it that a run from `start` keeps.
+    #[must_use]
+    pub fn tightest(&self, start: Instant) -> Option<Instant> {
+        let end = start + self.service(self.written.len());
+        self.written
+            .iter()
+            .filter_map(|written| written.rank.deadline)
+            .filter(|deadline| *deadline >= end)
+            .min()
+    }
+
+    /// When it must run for the sake of its frames: the earliest deadline, or the oldest frame of those that wait for it
+    /// has waited for `delay_max`.
+    #[must_use]
+    pub fn seal(&self, oldest: Instant, delay_max: Duration, now: Instant) -> Seal {
+        if self.written.len() >= self.times.most() || !self.times.gains(self.written.len()) {
+            return Seal::Now;
+        }
+        let mut at = oldest + delay_max;
+        if let Some(deadline) = self.tightest(now) {
+            at = at.min(deadline.checked_sub(self.service(self.written.len()) + WAKING).unwrap_or(now));
+        }
+        if at <= now { Seal::Now } else { Seal::At(at) }
+    }
+
+    /// Puts a frame into this slot: the next one, or one whose frame gives way.
+    pub fn put(&mut self, slot: usize, written: Written, took: Duration) {
+        self.preprocess.learn(took);
+        match self.written.get_mut(slot) {
+            Some(place) => *place = written,
+            None => self.written.push(written),
         }
     }
 
-    /// Adds a frame, which must be done by `deadline` if it has one. Returns its slot.
-    ///
-    /// # Panics
-    /// When the batch is full; ask [`Batcher::is_full`] first.
-    pub fn push(&mut self, now: Instant, deadline: Option<Instant>) -> usize {
-        let open = self.open.get_or_insert(Open { frames: 0, first_at: now, deadline: None });
-        assert!(open.frames < self.size_max, "a full batch is sealed before another frame is pushed");
-        open.frames += 1;
-        open.deadline = match (open.deadline, deadline) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        open.frames - 1
+    /// Takes the frame out of the last slot.
+    pub fn pop(&mut self) -> Option<Written> {
+        self.written.pop()
     }
 
-    /// Whether the batch takes no more frames.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.open.is_some_and(|open| open.frames >= self.size_max)
+    /// Takes all frames out and says how many there were.
+    pub fn take(&mut self) -> usize {
+        let frames = self.written.len();
+        self.written.clear();
+        frames
     }
 
-    /// What to do at `now`.
-    #[must_use]
-    pub fn poll(&self, now: Instant) -> Poll {
-        let Some(open) = self.open else { return Poll::Empty };
-        if self.is_full() {
-            return Poll::Seal;
-        }
-        let mut until = open.first_at + self.delay_max;
-        if let Some(deadline) = open.deadline {
-            until = until.min(deadline.checked_sub(self.run_time).unwrap_or(now));
-        }
-        if now >= until { Poll::Seal } else { Poll::Wait(until) }
+    /// Notes what a run of so many frames took.
+    pub fn ran(&mut self, frames: usize, time: Duration) {
+        self.times.ran(frames, time);
     }
 
-    /// When the open batch got its first frame.
-    #[must_use]
-    pub fn open_since(&self) -> Option<Instant> {
-        self.open.map(|open| open.first_at)
-    }
-
-    /// Closes the open batch and returns its number of frames.
-    pub fn seal(&mut self) -> usize {
-        self.open.take().map_or(0, |open| open.frames)
-    }
-
-    /// Until when more frames may be looked for, rather than waited for a batch that began to run at `began`: for three
-    /// quarters of what a run takes at least. The last quarter lets the measured time fall when runs become faster.
-    #[must_use]
-    pub fn busy_until(&self, began: Instant) -> Instant {
-        began + self.run_time_least * 3 / 4
-    }
-
-    /// Notes how long a batch ran. The guess for deadlines rises at once and falls slowly, so that none is missed for an
-    /// optimistic guess; the guess for looking again falls at once and rises slowly, so that no result waits for it.
-    pub fn ran(&mut self, time: Duration) {
-        let slowly = |guess: Duration| (guess * 7 + time) / 8;
-        self.run_time = time.max(slowly(self.run_time));
-        self.run_time_least = time.min(slowly(self.run_time_least));
+    /// Notes what it took to make the events of so many frames.
+    pub fn concluded(&mut self, frames: usize, took: Duration) {
+        self.postprocess.learn(took / u32::try_from(frames.max(1)).unwrap_or(u32::MAX));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A time that rises at once and falls slowly.
+#[derive(Clone, Copy, Debug, Default)]
+struct Learned(Duration);
 
-    const MS: Duration = Duration::from_millis(1);
-
-    fn batcher(size_max: usize, session_max: usize, cameras: usize) -> Batcher {
-        Batcher::new(&BatchingConfig { size_max, queue_delay_max: 5 * MS }, session_max, cameras)
+impl Learned {
+    fn learn(&mut self, took: Duration) {
+        let believed = if self.0.is_zero() { took } else { took.min(self.0 * HICCUP) };
+        self.0 = believed.max((self.0 * 7 + believed) / 8);
     }
 
-    #[test]
-    fn a_batch_waits_for_the_delay_counted_from_its_first_frame() {
-        let (mut batcher, start) = (batcher(8, 8, 8), Instant::now());
-        assert_eq!(batcher.poll(start), Poll::Empty);
-        assert_eq!(batcher.push(start, None), 0);
-        assert_eq!(batcher.push(start + 4 * MS, None), 1);
-        assert_eq!(batcher.poll(start + 4 * MS), Poll::Wait(start + 5 * MS));
-        assert_eq!(batcher.poll(start + 5 * MS), Poll::Seal);
-        assert_eq!(batcher.seal(), 2);
-        assert_eq!(batcher.poll(start + 5 * MS), Poll::Empty);
-    }
-
-    #[test]
-    fn a_batch_is_full_at_the_smallest_of_config_session_and_cameras() {
-        for (config, session, cameras) in [(2, 8, 8), (8, 2, 8), (8, 8, 2)] {
-            let (mut batcher, now) = (batcher(config, session, cameras), Instant::now());
-            batcher.push(now, None);
-            assert_ne!(batcher.poll(now), Poll::Seal);
-            batcher.push(now, None);
-            assert_eq!(batcher.poll(now), Poll::Seal);
-        }
-    }
-
-    #[test]
-    fn the_earliest_deadline_less_the_run_time_forces_a_batch() {
-        let (mut batcher, start) = (batcher(8, 8, 8), Instant::now());
-        batcher.ran(10 * MS);
-        batcher.push(start, Some(start + 50 * MS));
-        assert_eq!(batcher.poll(start), Poll::Wait(start + 5 * MS), "the delay comes first");
-        batcher.push(start, Some(start + 13 * MS));
-        assert_eq!(batcher.poll(start), Poll::Wait(start + 3 * MS));
-        batcher.push(start, Some(start + 2 * MS));
-        assert_eq!(batcher.poll(start), Poll::Seal, "no time to lose");
-    }
-
-    #[test]
-    fn the_run_time_rises_at_once_and_falls_slowly() {
-        let mut batcher = batcher(8, 8, 8);
-        batcher.ran(8 * MS);
-        batcher.ran(16 * MS);
-        assert_eq!(batcher.run_time, 16 * MS);
-        batcher.ran(8 * MS);
-        assert_eq!(batcher.run_time, 15 * MS);
-    }
-
-    #[test]
-    fn a_running_batch_is_left_alone_for_less_than_it_takes() {
-        let (mut batcher, start) = (batcher(8, 8, 8), Instant::now());
-        assert_eq!(batcher.busy_until(start), start, "nothing is known");
-        for _ in 0..100 {
-            batcher.ran(80 * MS);
-        }
-        let until = batcher.busy_until(start) - start;
-        assert!(until > 55 * MS && until <= 60 * MS, "{until:?}");
-        batcher.ran(8 * MS);
-        assert_eq!(batcher.busy_until(start), start + 6 * MS, "falls at once");
+    fn times(self, frames: usize) -> Duration {
+        self.0 * u32::try_from(frames).unwrap_or(u32::MAX)
     }
 }

@@ -1,8 +1,30 @@
-//! Which frames run next, on which device, and when. Pure: deciders take `now`.
+//! Which frames run next on a device, and when. Pure: deciders take `now`, and allocate only when they are made.
+//!
+//! [`plan`] is the decider: one [`plan::Scheduler`] a device, over all its models and cameras. It asks [`fairness`] who is
+//! first, [`batcher`] when a batch is sealed, [`run_time`] what a batch costs and how frames are best split into batches,
+//! [`arrivals`] when a camera delivers next, `foresight` what must not be begun for that, `filling` which frame joins a batch in
+//! whose place, and [`admission`] whether realtime cameras ask for more than the device can do.
+//!
+//! # Quality
+//!
+//! `realtime` comes before `standard`, and `standard` before `best_effort`: strictly, so under overload `best_effort` gives
+//! way first and may get nothing, then `standard` gives way evenly by weight. A better frame waits for at most the one batch
+//! that runs. For a realtime frame with a `deadline` not even for that, if its camera is periodic: what could delay it too
+//! much is not begun. A realtime frame without a `deadline` comes first all the same, and nothing is held back for it, since
+//! nobody said by when it must be done.
 
+pub mod admission;
+pub mod arrivals;
 pub mod batcher;
+pub mod fairness;
+mod filling;
+mod foresight;
+pub mod plan;
+pub mod run_time;
 
 use std::time::Duration;
+
+use plan::RouteSpec;
 
 /// One entry of a camera's `detect` list: a model that looks at the camera.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,10 +35,68 @@ pub struct DetectConfig {
     pub devices: Vec<String>,
     /// At most so many frames a second, evenly spaced.
     pub rate_max: Option<f64>,
-    /// A result that would come later than this after the frame's arrival is not made.
+    /// A result is wanted within this time of the frame's arrival.
     pub deadline: Option<Duration>,
+    /// What becomes of a result that comes later.
+    pub late: Late,
+    /// Who comes first.
+    pub quality: Quality,
+    /// Its share among those of its quality, at least 1.
+    pub weight: u32,
     /// Detections below this score are not reported; the model's own threshold, when none.
     pub score_min: Option<f32>,
+}
+
+impl DetectConfig {
+    /// How its frames are scheduled, in the first lane.
+    #[must_use]
+    pub fn route(&self) -> RouteSpec {
+        RouteSpec {
+            lane: 0,
+            quality: self.quality,
+            weight: self.weight,
+            deadline: self.deadline,
+            late: self.late,
+            rate_max: self.rate_max,
+        }
+    }
+}
+
+/// Who comes first, best first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Quality {
+    /// First; deadlines are kept as long as the device alone could.
+    Realtime,
+    /// Then these, evenly by weight.
+    #[default]
+    Standard,
+    /// What is left.
+    BestEffort,
+}
+
+impl Quality {
+    /// Every quality, best first.
+    pub const ALL: [Self; 3] = [Self::Realtime, Self::Standard, Self::BestEffort];
+
+    /// The name in configs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Realtime => "realtime",
+            Self::Standard => "standard",
+            Self::BestEffort => "best_effort",
+        }
+    }
+}
+
+/// What becomes of a frame whose result would come after its deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Late {
+    /// It gets no result.
+    #[default]
+    Drop,
+    /// Its result is published and marked as late.
+    Publish,
 }
 
 /// The `batching` section of a config.
@@ -26,44 +106,4 @@ pub struct BatchingConfig {
     pub size_max: usize,
     /// The longest that the first frame of a batch waits for others.
     pub queue_delay_max: Duration,
-}
-
-/// Whose turn it is: of the cameras that have a frame waiting, the one that was served longest ago.
-#[derive(Clone, Debug)]
-pub struct Turns {
-    served: Vec<u64>,
-    turn: u64,
-}
-
-impl Turns {
-    /// Turns for `cameras` cameras, none served yet.
-    #[must_use]
-    pub fn new(cameras: usize) -> Self {
-        Self { served: vec![0; cameras], turn: 0 }
-    }
-
-    /// The camera whose turn it is among those that are `waiting`; it counts as served.
-    pub fn next(&mut self, waiting: impl Fn(usize) -> bool) -> Option<usize> {
-        let next = (0..self.served.len())
-            .filter(|&camera| waiting(camera))
-            .min_by_key(|&camera| self.served[camera])?;
-        self.turn += 1;
-        self.served[next] = self.turn;
-        Some(next)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn everybody_waiting_gets_a_turn_before_anybody_gets_a_second() {
-        let mut turns = Turns::new(3);
-        let order: Vec<_> = (0..6).filter_map(|_| turns.next(|_| true)).collect();
-        assert_eq!(order, [0, 1, 2, 0, 1, 2]);
-        assert_eq!(turns.next(|camera| camera == 2), Some(2));
-        assert_eq!(turns.next(|camera| camera != 0), Some(1), "2 was just served");
-        assert_eq!(turns.next(|_| false), None);
-    }
 }

@@ -1,6 +1,7 @@
 //! What is counted of a device, and of a model on it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ pub struct DeviceTelemetry {
     pub frames: Counter,
     /// Batches that failed.
     pub errors: Counter,
+    /// Thousandths of what it can do that its realtime cameras ask for; above 1000 it is overcommitted.
+    realtime_permille: AtomicU64,
     /// One for each model that it runs.
     pub models: Vec<Arc<BatchTelemetry>>,
 }
@@ -38,6 +41,7 @@ pub struct DeviceSnapshot {
     pub batches: u64,
     pub frames: u64,
     pub errors: u64,
+    pub realtime_load: f64,
     pub models: Vec<BatchSnapshot>,
 }
 
@@ -68,8 +72,19 @@ impl DeviceTelemetry {
             batches: Counter::default(),
             frames: Counter::default(),
             errors: Counter::default(),
+            realtime_permille: AtomicU64::new(0),
             models,
         }
+    }
+
+    /// Notes what part of what it can do its realtime cameras ask for.
+    pub fn set_realtime_load(&self, share: f64) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a cast of a float saturates"
+        )]
+        self.realtime_permille.store((share * 1e3).round() as u64, Ordering::Relaxed);
     }
 
     pub(super) fn snapshot(&self) -> DeviceSnapshot {
@@ -78,6 +93,8 @@ impl DeviceTelemetry {
             batches: self.batches.get(),
             frames: self.frames.get(),
             errors: self.errors.get(),
+            #[expect(clippy::cast_precision_loss, reason = "few digits are shown")]
+            realtime_load: self.realtime_permille.load(Ordering::Relaxed) as f64 / 1e3,
             models: self.models.iter().map(|model| model.snapshot()).collect(),
         }
     }

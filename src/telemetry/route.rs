@@ -106,6 +106,8 @@ pub struct RouteTelemetry {
     pub published: Counter,
     /// Results without a detection that were not published.
     pub empty: Counter,
+    /// Results among those that came after their deadline, where late results are wanted. The others are dropped.
+    pub late: Counter,
     /// Detections in all events.
     pub detections: Counter,
     /// From the making of an event until a sink had written it or handed it to the client that sends it. Its messages
@@ -125,6 +127,7 @@ pub struct RouteSnapshot {
     pub offered: u64,
     pub published: u64,
     pub empty: u64,
+    pub late: u64,
     pub detections: u64,
     pub dropped: BTreeMap<&'static str, u64>,
     pub in_flight: u64,
@@ -203,6 +206,7 @@ impl RouteTelemetry {
             offered: Counter::default(),
             published: Counter::default(),
             empty: Counter::default(),
+            late: Counter::default(),
             detections: Counter::default(),
             publish: Arc::default(),
             dropped: Default::default(),
@@ -264,6 +268,7 @@ impl RouteTelemetry {
             offered,
             published,
             empty,
+            late: self.late.get(),
             detections: self.detections.get(),
             dropped,
             in_flight: offered.saturating_sub(ended),

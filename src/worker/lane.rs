@@ -1,13 +1,12 @@
 //! A model on a device: its session, its cameras, and the batches between them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::warn;
 
 use super::{Shared, WorkerError};
-use crate::backend::{BackendError, Device, LoadOptions, ModelFile, Session};
+use crate::backend::{BackendError, BatchSizes, Device, LoadOptions, ModelFile, Session};
 use crate::frame::mailbox::Mailbox;
 use crate::frame::{Frame, FrameRef};
 use crate::memory::allocations::{self, Scope};
@@ -15,16 +14,19 @@ use crate::model::{Model, bundle};
 use crate::postprocess::{Decoder, Detection};
 use crate::preprocess::host::{Held, Preprocessor};
 use crate::preprocess::letterbox::{Letterbox, RegionConfig};
-use crate::publish::encode::{DetectionEncoder, EventTime, TopicSequence};
+use crate::publish::encode::{DetectionEncoder, EventTime, Punctuality, TopicSequence};
 use crate::publish::event::ModelRef;
 use crate::publish::{Made, WhenFull};
-use crate::scheduler::batcher::{Batcher, Poll};
-use crate::scheduler::{BatchingConfig, Turns};
+use crate::scheduler::plan::RouteSpec;
+use crate::scheduler::run_time::{RunTimes, Sizes};
+use crate::scheduler::{BatchingConfig, Late};
 use crate::telemetry::{BatchTelemetry, DropReason, RouteTelemetry, Stages, error_chain};
 use crate::threads::Heartbeat;
 
 /// Batch buffers a session has: one fills while one runs.
 const BATCHES: usize = 2;
+/// A run that took less than this may have set something up, so it is measured again.
+const MEASURED_TWICE_BELOW: Duration = Duration::from_millis(200);
 
 /// A model and the cameras that it looks at.
 #[derive(Clone, Debug)]
@@ -40,12 +42,14 @@ pub struct LaneConfig {
 /// One camera of a lane.
 #[derive(Clone, Debug)]
 pub struct Route {
+    /// Its number among the routes of the device, which it rings with.
+    pub number: usize,
     /// Where its newest frame waits.
     pub mailbox: Arc<Mailbox<FrameRef>>,
     /// Its counters for this model.
     pub telemetry: Arc<RouteTelemetry>,
-    /// A result must be made within this time of the frame's arrival.
-    pub deadline: Option<Duration>,
+    /// How it is scheduled; the lane is filled in by the worker.
+    pub spec: RouteSpec,
     /// The part of its pictures that the model sees.
     pub region: RegionConfig,
     /// Detections below this score are not reported.
@@ -66,18 +70,16 @@ pub struct Lane {
     decoder: Box<dyn Decoder>,
     preprocessor: Preprocessor,
     routes: Vec<Route>,
-    turns: Turns,
-    batcher: Batcher,
-    /// The frames of each batch buffer, in the order of its slots.
-    batches: Vec<VecDeque<Pending>>,
+    /// The most frames in one batch.
+    most: usize,
+    /// The frames of each batch buffer, by slot.
+    batches: Vec<Vec<Pending>>,
     /// What the slots of each batch buffer hold.
     held: Vec<Vec<Held>>,
     /// The batch buffer being filled.
     open: usize,
-    /// Submitted batch buffers, oldest first, and when each was submitted.
-    in_flight: VecDeque<(usize, Instant)>,
-    /// When the newest finished batch was.
-    finished: Instant,
+    /// The batch buffer that the device runs or has run, until its events are made.
+    running: Option<Running>,
     detections: Vec<Detection>,
     /// Whether the last frame could not be used, so that a camera which sends nothing usable is told once.
     told: bool,
@@ -85,13 +87,13 @@ pub struct Lane {
     shared: Arc<Shared>,
 }
 
-/// How far a batch has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// The device has it.
-    Submitted,
-    /// Its events are made.
-    Finished,
+/// A submitted batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Running {
+    batch: usize,
+    submitted: Instant,
+    /// When it had run.
+    inferred: Instant,
 }
 
 /// A frame in a batch.
@@ -102,6 +104,20 @@ struct Pending {
     back: Letterbox,
     taken: Instant,
     written: Instant,
+}
+
+/// What the batches of a model with so many cameras take, in bytes; none where its manifest leaves sizes open.
+#[must_use]
+pub fn batch_bytes(model: &Model, routes: usize, batching: &BatchingConfig) -> Option<u64> {
+    let tensor = &model.input_tensor;
+    let shape = tensor.shape.with_batch(batch_size_max(routes, batching))?;
+    let frame = shape.iter().try_fold(tensor.element_type.size(), |bytes, size| bytes.checked_mul(*size))?;
+    u64::try_from(frame.checked_mul(BATCHES)?).ok()
+}
+
+/// All cameras together fill no larger batch: of each the newest frame waits.
+fn batch_size_max(routes: usize, batching: &BatchingConfig) -> usize {
+    batching.size_max.min(routes).max(1)
 }
 
 impl Lane {
@@ -117,27 +133,24 @@ impl Lane {
         shared: &Arc<Shared>,
     ) -> Result<Self, WorkerError> {
         let model = &config.model;
-        let loaded = load(device, device_id, model, batching.size_max)?;
-        let cameras = config.routes.len();
-        let batches = loaded.session.batches();
-        let session_max = loaded.session.batch_size_max();
+        let size_max = batch_size_max(config.routes.len(), batching);
+        let loaded = load(device, device_id, model, size_max)?;
+        let (batches, most) = (loaded.session.batches(), loaded.session.batch_size_max());
         let version = model.version.to_string();
         let names = ModelRef { name: &model.name, version: &version, device: device_id };
         Ok(Self {
             model: Arc::clone(model),
             encoder: DetectionEncoder::new(Arc::clone(&shared.identity), names, Arc::clone(&model.labels)),
-            session: loaded.session,
             output: loaded.output,
             decoder: loaded.decoder,
             preprocessor: Preprocessor::new(model.input.clone()),
             routes: config.routes.clone(),
-            turns: Turns::new(cameras),
-            batcher: Batcher::new(batching, session_max, cameras),
-            batches: (0..batches).map(|_| VecDeque::with_capacity(session_max)).collect(),
-            held: vec![vec![Held::default(); session_max]; batches],
+            most,
+            batches: (0..batches).map(|_| Vec::with_capacity(most)).collect(),
+            held: vec![vec![Held::default(); most]; batches],
+            session: loaded.session,
             open: 0,
-            in_flight: VecDeque::with_capacity(batches),
-            finished: Instant::now(),
+            running: None,
             detections: Vec::new(),
             told: false,
             telemetry: Arc::clone(&config.telemetry),
@@ -145,135 +158,162 @@ impl Lane {
         })
     }
 
-    /// Runs a batch of one and a full batch, so that the first real frame finds everything in place.
+    /// Its cameras.
+    #[must_use]
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// Whether the device runs a batch while the next one is filled.
+    #[must_use]
+    pub fn is_asynchronous(&self) -> bool {
+        self.session.is_asynchronous()
+    }
+
+    /// Tells each camera whose deadline is shorter than one run of the model.
+    pub fn tell_deadlines(&self, device: &str, times: &RunTimes) {
+        let run = times.typical(1);
+        for route in &self.routes {
+            if let Some(deadline) = route.spec.deadline.filter(|deadline| *deadline < run) {
+                let what = match route.spec.late {
+                    Late::Drop => "every result comes too late and is dropped",
+                    Late::Publish => "every result comes too late",
+                };
+                warn!(
+                    camera = %route.telemetry.camera,
+                    model = %self.model.name,
+                    %device,
+                    "one frame takes {:.1} ms and its deadline is {:.1} ms: {what}; write a longer deadline, or give the \
+                     model a faster device",
+                    run.as_secs_f64() * 1e3,
+                    deadline.as_secs_f64() * 1e3,
+                );
+            }
+        }
+    }
+
+    /// Runs a batch of each size that matters and measures it, so that the first real frame finds everything in place and
+    /// the scheduler knows what a batch costs.
     ///
     /// # Errors
     /// When the runtime fails.
-    pub fn warm(&mut self) -> Result<(), BackendError> {
-        for frames in [1, self.session.batch_size_max()] {
-            let started = Instant::now();
-            engine(|| self.session.submit(0, frames))?;
-            engine(|| self.session.wait(0))?;
-            self.batcher.ran(started.elapsed());
+    pub fn warm(&mut self) -> Result<RunTimes, BackendError> {
+        let fixed;
+        let sizes = match self.session.batch_sizes() {
+            BatchSizes::Any => Sizes::Any,
+            BatchSizes::Fixed(sizes) => {
+                fixed = sizes.to_vec();
+                Sizes::Fixed(&fixed)
+            }
+        };
+        let mut measured = Vec::new();
+        for frames in RunTimes::worth_measuring(sizes, self.most) {
+            let mut took = self.run(frames)?;
+            if took < MEASURED_TWICE_BELOW {
+                took = took.min(self.run(frames)?);
+            }
+            measured.push((frames, took));
         }
-        Ok(())
+        Ok(RunTimes::new(sizes, self.most, &measured))
     }
 
-    /// Takes frames out of the mailboxes into the open batch, until it is full or none is waiting.
-    pub fn fill(&mut self) {
-        if self.in_flight.iter().any(|&(batch, _)| batch == self.open) {
-            return;
-        }
-        while !self.batcher.is_full() {
-            let routes = &self.routes;
-            let Some(index) = self.turns.next(|route| routes[route].mailbox.peek(|_| ()).is_some()) else {
-                return;
-            };
-            if let Some(frame) = self.routes[index].mailbox.take() {
-                self.write(index, frame);
+    fn run(&mut self, frames: usize) -> Result<Duration, BackendError> {
+        let started = Instant::now();
+        engine(|| self.session.submit(0, frames))?;
+        engine(|| self.session.wait(0))?;
+        Ok(started.elapsed())
+    }
+
+    /// The newest frame of a route, if one is there.
+    #[must_use]
+    pub fn take(&self, route: usize) -> Option<FrameRef> {
+        self.routes[route].mailbox.take()
+    }
+
+    /// Counts a frame that was taken and not written.
+    pub fn drop_frame(&self, route: usize, reason: DropReason) {
+        self.routes[route].telemetry.dropped(reason);
+    }
+
+    /// Writes a frame, taken at `taken`, into a slot of the open batch: the next one, or one whose frame gives way. Returns
+    /// when it was written; none if it could not be, which is counted and leaves the slot as it was.
+    pub fn write(&mut self, route: usize, slot: usize, frame: FrameRef, taken: Instant) -> Option<Instant> {
+        let held = &mut self.held[self.open][slot];
+        let region = self.routes[route].region;
+        match self.preprocessor.write(&frame, region, self.session.slot(self.open, slot), held) {
+            Ok(back) => {
+                let written = Instant::now();
+                let pending = Pending { route, frame, back, taken, written };
+                match self.batches[self.open].get_mut(slot) {
+                    Some(place) => {
+                        let gives_way = std::mem::replace(place, pending);
+                        self.drop_frame(gives_way.route, DropReason::Stale);
+                    }
+                    None => self.batches[self.open].push(pending),
+                }
+                Some(written)
+            }
+            Err(error) => {
+                self.drop_frame(route, DropReason::Failed);
+                self.tell(&frame, &error);
+                None
             }
         }
     }
 
-    /// What to do with the open batch.
-    #[must_use]
-    pub fn poll(&self, now: Instant) -> Poll {
-        if self.in_flight.len() < self.batches.len() { self.batcher.poll(now) } else { Poll::Empty }
+    /// Lets go of the last frame of the open batch, which is counted.
+    pub fn give_way(&mut self) {
+        if let Some(pending) = self.batches[self.open].pop() {
+            self.drop_frame(pending.route, DropReason::Stale);
+        }
     }
 
-    /// When the open batch got its first frame.
-    #[must_use]
-    pub fn open_since(&self) -> Option<Instant> {
-        self.batcher.open_since()
-    }
-
-    /// When the oldest batch that is not finished was submitted, if there is one.
-    #[must_use]
-    pub fn in_flight_since(&self) -> Option<Instant> {
-        self.in_flight.front().map(|&(_, submitted)| submitted)
-    }
-
-    /// Until when frames for the next batch may be waited for while the device runs one; none when there is no batch in
-    /// flight, or no buffer for another.
-    #[must_use]
-    pub fn busy_until(&self) -> Option<Instant> {
-        let has_room = self.in_flight.len() < self.batches.len();
-        let submitted = self.in_flight_since().filter(|_| has_room)?;
-        Some(self.batcher.busy_until(submitted.max(self.finished)))
-    }
-
-    /// Submits the open batch. A runtime that blocks has run it when this returns, so it is finished at once.
+    /// Submits the open batch; a runtime that blocks has run it when this returns.
     ///
     /// # Errors
     /// When the runtime fails; the batch's frames are counted.
-    pub fn submit(&mut self, heartbeat: &Heartbeat) -> Result<Progress, BackendError> {
-        let (batch, frames) = (self.open, self.batcher.seal());
-        let submitted = Instant::now();
-        if let Err(error) = engine(|| self.session.submit(batch, frames)) {
+    pub fn submit(&mut self) -> Result<(), BackendError> {
+        let (batch, submitted) = (self.open, Instant::now());
+        if let Err(error) = engine(|| self.session.submit(batch, self.batches[batch].len())) {
             self.fail(batch);
             return Err(error);
         }
-        self.in_flight.push_back((batch, submitted));
+        self.running = Some(Running { batch, submitted, inferred: submitted });
         self.open = (batch + 1) % self.batches.len();
-        if self.session.is_asynchronous() { Ok(Progress::Submitted) } else { self.finish(heartbeat) }
+        Ok(())
     }
 
-    /// Waits for the oldest batch in flight and makes its events.
+    /// Waits for the submitted batch, whose events are to be made with [`Lane::conclude`].
     ///
     /// # Errors
     /// When the run failed; the batch's frames are counted.
-    pub fn finish(&mut self, heartbeat: &Heartbeat) -> Result<Progress, BackendError> {
-        let Some((batch, submitted)) = self.in_flight.pop_front() else { return Ok(Progress::Finished) };
-        if let Err(error) = engine(|| self.session.wait(batch)) {
-            self.fail(batch);
+    pub fn finish(&mut self) -> Result<Option<Running>, BackendError> {
+        let Some(running) = self.running.take() else { return Ok(None) };
+        if let Err(error) = engine(|| self.session.wait(running.batch)) {
+            self.fail(running.batch);
             return Err(error);
         }
-        let inferred = Instant::now();
-        self.batcher.ran(inferred - submitted.max(self.finished));
-        self.finished = inferred;
+        let frames = self.batches[running.batch].len();
         self.shared.telemetry.batches.add(1);
-        self.shared.telemetry.frames.add(self.batches[batch].len() as u64);
-        self.telemetry.ran(self.batches[batch].len());
-        for slot in 0.. {
-            let Some(pending) = self.batches[batch].pop_front() else { break };
-            self.conclude(batch, slot, &pending, (submitted, inferred), heartbeat);
-        }
-        Ok(Progress::Finished)
+        self.shared.telemetry.frames.add(frames as u64);
+        self.telemetry.ran(frames);
+        Ok(Some(Running { inferred: Instant::now(), ..running }))
     }
 
-    /// Writes a frame into the open batch.
-    fn write(&mut self, index: usize, frame: FrameRef) {
-        let route = &self.routes[index];
-        let taken = Instant::now();
-        let deadline = route.deadline.map(|deadline| frame.times.received + deadline);
-        if deadline.is_some_and(|deadline| deadline <= taken) {
-            route.telemetry.dropped(DropReason::Late);
-            return;
+    /// Makes the events of a batch that has run, and says how many frames were in it.
+    pub fn conclude(&mut self, ran: Running, heartbeat: &Heartbeat) -> usize {
+        let mut batch = std::mem::take(&mut self.batches[ran.batch]);
+        let frames = batch.len();
+        for (slot, pending) in batch.drain(..).enumerate() {
+            self.conclude_frame(slot, &pending, ran, heartbeat);
         }
-        let slot = self.batches[self.open].len();
-        let held = &mut self.held[self.open][slot];
-        match self.preprocessor.write(&frame, route.region, self.session.slot(self.open, slot), held) {
-            Ok(back) => {
-                self.batcher.push(taken, deadline);
-                let written = Instant::now();
-                self.batches[self.open].push_back(Pending { route: index, frame, back, taken, written });
-            }
-            Err(error) => {
-                route.telemetry.dropped(DropReason::Failed);
-                self.tell(&frame, &error);
-            }
-        }
+        self.batches[ran.batch] = batch;
+        frames
     }
 
     /// Decodes one frame's output and makes its event.
-    fn conclude(
-        &mut self,
-        batch: usize,
-        slot: usize,
-        pending: &Pending,
-        (submitted, inferred): (Instant, Instant),
-        heartbeat: &Heartbeat,
-    ) {
+    fn conclude_frame(&mut self, slot: usize, pending: &Pending, ran: Running, heartbeat: &Heartbeat) {
+        let Running { batch, submitted, inferred } = ran;
         let route = &self.routes[pending.route];
         self.detections.clear();
         let output = self.session.output(batch, self.output);
@@ -290,12 +330,17 @@ impl Lane {
             tap.result(&pending.frame, &self.model, &self.detections);
             heartbeat.beat();
         }
-        let at = EventTime::now();
+        let mut at = EventTime::now();
         let now = at.now;
         let times = pending.frame.times;
-        if route.deadline.is_some_and(|deadline| now > times.received + deadline) {
-            route.telemetry.dropped(DropReason::Late);
-            return;
+        if route.spec.deadline.is_some_and(|deadline| now > times.received + deadline) {
+            match route.spec.late {
+                Late::Drop => return route.telemetry.dropped(DropReason::Late),
+                Late::Publish => {
+                    route.telemetry.late.add(1);
+                    at.punctuality = Punctuality::Late;
+                }
+            }
         }
         let stages = Stages {
             video_decode: times.ready.saturating_duration_since(times.received),

@@ -12,8 +12,8 @@ use gantry::backend::fake::FakeScript;
 use gantry::backend::onnx;
 use gantry::backend::tensor::{ElementType, ElementsMut, Shape, TensorSpec};
 use gantry::backend::{
-    BackendChoice, BackendError, BackendKind, Device, DeviceConfig, LoadOptions, ModelFile, ModelFormat,
-    Session,
+    BackendChoice, BackendError, BackendKind, BatchSizes, Device, DeviceConfig, LoadOptions, ModelFile,
+    ModelFormat, Session,
 };
 use gantry::telemetry::resident_bytes;
 
@@ -154,7 +154,7 @@ fn names_types_and_shapes_are_as_the_file_says() {
             let outputs: Vec<_> = session.outputs().iter().map(ToString::to_string).collect();
             assert_eq!(outputs, [output], "{device:?}");
             assert_eq!((session.batch_size_max(), session.batches()), (3, 2));
-            assert!(!session.batch_size_fixed() && !session.is_asynchronous());
+            assert!(session.batch_sizes() == BatchSizes::Any && !session.is_asynchronous());
         }
     }
 }
@@ -392,7 +392,7 @@ fn a_fixed_batch_runs_with_fewer_frames() {
     for mut device in engines("a_fixed_batch_runs_with_fewer_frames") {
         for asked in [2, 8] {
             let mut session = load(&mut *device, &model, options(asked));
-            assert!(session.batch_size_fixed());
+            assert_eq!(session.batch_sizes(), BatchSizes::Fixed(&[3]));
             assert_eq!(session.batch_size_max(), asked.min(3));
             for slot in 0..2u8 {
                 let ElementsMut::F32(place) = session.slot(1, slot.into()) else { panic!("f32") };

@@ -349,3 +349,28 @@ fn a_camera_that_is_an_html_page() {
     assert!(log.contains("is tried again until it comes back"), "{log}");
     assert!(log.contains("camera other: reconnecting"), "{log}");
 }
+
+#[test]
+fn more_memory_than_the_machine_has() {
+    let dir = TempDir::new().unwrap();
+    // 256 MiB a picture, several pictures a camera, 400 cameras.
+    let camera = |n: u32| {
+        format!(
+            "  - {{id: c{n}, source: 'test://pattern?size=8192x8192&format=BGRA', detect: [{{model: line-parts}}]}}\n"
+        )
+    };
+    let cameras: String = (0..400).map(camera).collect();
+    let (before, rest) = GOOD.split_once("  - {id: press-1").unwrap();
+    let (_, after) = rest.split_once('\n').unwrap();
+    let text = with_models(&format!("{before}{cameras}{after}"), &path("models"));
+    let file = config_in(dir.path(), text.as_bytes());
+    Answer::of(&gantry(&["run", "-c", file.to_str().unwrap()])).has(
+        75,
+        &[
+            "frames and batches need",
+            "of memory and the machine has",
+            "the largest: the pictures of c0 ",
+            "smaller",
+        ],
+    );
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::broker::{Broker, BrokerOptions};
-use crate::support::{Running, SOON, eventually};
+use crate::support::{Running, SOON, eventually, pause};
 
 /// What a stop may take, and a generous addition for a machine that is busy.
 const BOUND: Duration = Duration::from_secs(5 + 10);
@@ -41,6 +41,8 @@ fn a_device_that_hangs_does_not_keep_the_broker_from_being_told() {
     let mqtt = format!("stdout: true, mqtt: {{broker: 'mqtt://127.0.0.1:{}'}}", broker.port);
     let mut gantry = Running::start(&config("run_time: 1ms, hang_after: 10", PATTERN, &mqtt));
     eventually("events come", SOON, || gantry.lines().len() >= 8);
+    // The next frame comes within 10 ms, and its batch hangs.
+    pause(Duration::from_millis(200));
     stop(&mut gantry);
     assert!(gantry.log().contains("dev/fake0"), "it is named: {}", gantry.log());
     loop {
@@ -118,6 +120,8 @@ fn a_broker_that_takes_the_connection_and_says_nothing_does_not_hold_up_the_end(
 fn a_second_term_at_once_leaves_at_once() {
     let mut gantry = Running::start(&config("run_time: 1ms, hang_after: 10", PATTERN, "stdout: true"));
     eventually("events come", SOON, || gantry.lines().len() >= 8);
+    // The next frame comes within 10 ms, and its batch hangs.
+    pause(Duration::from_millis(200));
     gantry.signal(Signal::TERM);
     gantry.signal(Signal::INT);
     assert_eq!(gantry.wait(SOON).code(), Some(70));

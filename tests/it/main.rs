@@ -25,9 +25,11 @@ mod postprocess;
 mod preprocess;
 mod proxy;
 mod publish;
+mod quality;
 mod realtime;
 #[cfg(feature = "gstreamer")]
 mod rig;
+mod scheduler;
 mod sinks;
 mod source;
 #[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "some helpers are for streams"))]

@@ -327,6 +327,7 @@ fn an_event_carries_every_field_of_the_contract() {
             "capture_clock",
             "received_at",
             "age_ms",
+            "late",
             "model",
             "frame",
             "detections",

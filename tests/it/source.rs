@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "gstreamer")]
 use std::{path::Path, process::Command};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
-use gantry::frame::mailbox::{Mailbox, waker};
+use gantry::frame::doorbell::Doorbell;
+use gantry::frame::mailbox::Mailbox;
 use gantry::frame::outlet::{Delivery, Outlet, Pace, Route};
 use gantry::frame::{CameraId, Frame, FrameRef};
 use gantry::source::state::CameraState;
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A camera that runs under `source::run`, and the one model that looks at it: the test itself.
 struct Camera {
     mailbox: Arc<Mailbox<FrameRef>>,
-    woken: Receiver<()>,
+    doorbell: Arc<Doorbell>,
     states: Arc<(Mutex<Vec<CameraState>>, Condvar)>,
     telemetry: Arc<CameraTelemetry>,
     route: Arc<RouteTelemetry>,
@@ -49,7 +49,7 @@ impl Camera {
 
     /// The same, with the model wanting at most so many frames a second.
     fn paced(config: CameraConfig, rate_max: Option<f64>) -> Self {
-        let (waker, woken) = waker();
+        let doorbell = Arc::new(Doorbell::new(1));
         let mailbox = Arc::new(Mailbox::new());
         let telemetry = Arc::new(CameraTelemetry::new(config.id.as_str()));
         let route = Arc::new(RouteTelemetry::new(config.id.as_str(), "the test"));
@@ -58,16 +58,16 @@ impl Camera {
         let delivery = if config.is_lossless() { Delivery::Lossless } else { Delivery::NewestWins };
         let routes = vec![Route {
             mailbox: Arc::clone(&mailbox),
-            waker: waker.clone(),
+            ringer: doorbell.ringer(0),
             telemetry: Arc::clone(&route),
             pace: rate_max.map(Pace::new),
         }];
         let outlet = Outlet::new(routes, delivery, Arc::clone(&telemetry), token.clone());
-        let told = Arc::clone(&states);
+        let (told, woken) = (Arc::clone(&states), Arc::clone(&doorbell));
         let report = move |state| {
             told.0.lock().unwrap().push(state);
             told.1.notify_all();
-            waker.wake();
+            woken.wake();
         };
         let intake = Arc::new(Intake::new(&config, outlet, Box::new(report)));
         let spec = ThreadSpec {
@@ -82,7 +82,7 @@ impl Camera {
         let thread = Threads::new().spawn(spec, body, |_| {}).unwrap();
         Self {
             mailbox,
-            woken,
+            doorbell,
             states,
             telemetry,
             route,
@@ -102,10 +102,19 @@ impl Camera {
             if is_final {
                 return None;
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if self.woken.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+            if Instant::now() > until {
                 return None;
             }
+            self.wait(until);
+        }
+    }
+
+    /// Waits for a frame, or for another state, at most until then.
+    fn wait(&self, until: Instant) {
+        let mut rang = false;
+        self.doorbell.answer(|_, _| rang = true);
+        if !rang {
+            self.doorbell.wait(Some(until));
         }
     }
 

@@ -214,7 +214,7 @@ impl Bench<'_> {
 /// Each device and the runtime that drives it.
 fn runtimes(pipeline: &Pipeline) -> BTreeMap<String, String> {
     let runtime = |device: &crate::pipeline::Cell<DeviceState>| match device.get().0 {
-        DeviceState::Ready { runtime } => Some((device.name.clone(), runtime)),
+        DeviceState::Ready { runtime, .. } => Some((device.name.clone(), runtime)),
         _ => None,
     };
     pipeline.board().devices.iter().filter_map(runtime).collect()

@@ -11,7 +11,7 @@ use crate::daemon;
 use crate::frame::CameraId;
 use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{Publish, PublishConfig};
-use crate::scheduler::{BatchingConfig, DetectConfig};
+use crate::scheduler::{BatchingConfig, DetectConfig, Late, Quality};
 use crate::source::{Address, CameraConfig, Rate, Replay};
 
 /// What the options say. Events are made of every frame and go as far as a thread that writes them to nowhere.
@@ -28,6 +28,9 @@ pub(super) fn config(args: &BenchArgs) -> Result<Config, String> {
             devices: Vec::new(),
             rate_max: None,
             deadline: None,
+            late: Late::Drop,
+            quality: Quality::Standard,
+            weight: 1,
             score_min: None,
         }],
         region: RegionConfig::default(),

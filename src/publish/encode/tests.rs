@@ -73,7 +73,7 @@ fn sum(stage_ms: &Value) -> f64 {
 #[test]
 fn a_detections_message_is_exactly_this() {
     let now = Instant::now();
-    let at = EventTime { now, wall: "2026-11-30T21:04:05.164656Z".parse().unwrap() };
+    let at = EventTime { now, wall: "2026-11-30T21:04:05.164656Z".parse().unwrap(), ..EventTime::now() };
     let captured = Captured { clock: CaptureClock::V4l2, at: now - 41_200 * US };
     let frame = frame(88_123, (1920, 1080), captured, now - 24_600 * US);
     let found = [detection(2, 0.91, [102.0, 220.5, 64.0, 60.2]), detection(7, 0.5, [0.0, 0.0, 1919.25, 1.0])];
@@ -83,7 +83,7 @@ fn a_detections_message_is_exactly_this() {
         r#"{"schema":"gantry.detections/1","node":"line-7","camera":"press-1","#,
         r#""boot_id":"7f0c8a52-94cd-4b6e-8b0e-3a1f5d2c9e10","seq":1042,"#,
         r#""captured_at":"2026-11-30T21:04:05.123456Z","capture_clock":"v4l2","#,
-        r#""received_at":"2026-11-30T21:04:05.140056Z","age_ms":41.2,"#,
+        r#""received_at":"2026-11-30T21:04:05.140056Z","age_ms":41.2,"late":false,"#,
         r#""model":{"name":"line-parts","version":"3.1.0","device":"gpu0"},"#,
         r#""frame":{"id":88123,"width":1920,"height":1080},"#,
         r#""detections":[{"label":"gear","class_id":2,"score":0.91,"box":{"x":102.0,"y":220.5,"w":64.0,"h":60.2}},"#,
@@ -92,6 +92,18 @@ fn a_detections_message_is_exactly_this() {
     );
     assert_eq!(std::str::from_utf8(&message).unwrap(), golden);
     check(&validator(schema!("detections")), &message);
+}
+
+#[test]
+fn a_late_result_says_so() {
+    let now = Instant::now();
+    let frame = frame(1, (1, 1), Captured { clock: CaptureClock::Test, at: now }, now);
+    for (punctuality, late) in [(Punctuality::Late, true), (Punctuality::InTime, false)] {
+        let at = EventTime { punctuality, ..EventTime::now() };
+        let message = encoder(&[]).encode(&frame, &[], &stages([Duration::ZERO; 6]), at, 1);
+        let value = check(&validator(schema!("detections")), &message);
+        assert_eq!(value["late"], late);
+    }
 }
 
 #[test]
@@ -336,7 +348,7 @@ proptest! {
         let received = Instant::now() + Duration::from_secs(600);
         let now = received + total;
         let frame = frame(1, (640, 480), Captured { clock, at: now - Duration::from_nanos(age_ns) }, received);
-        let at = EventTime { now, wall: Timestamp::from_second(wall).unwrap() };
+        let at = EventTime { now, wall: Timestamp::from_second(wall).unwrap(), ..EventTime::now() };
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
         let mut encoder = encoder(&labels);
         let message = encoder.encode(&frame, &found, &stages(lengths), at, seq);

@@ -7,7 +7,7 @@ mod y4m;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Source, TestPattern};
+use super::{Address, Source, TestPattern};
 use crate::frame::slab::{Slab, SlabPool};
 use crate::threads::{Heartbeat, Shutdown};
 
@@ -36,6 +36,14 @@ pub fn reads_picture(path: &Path) -> bool {
 #[must_use]
 pub fn file(path: PathBuf) -> Box<dyn Source> {
     if is_raw(&path) { Box::new(y4m::RawVideo::new(path)) } else { Box::new(picture::Picture::new(path)) }
+}
+
+/// What a synthetic camera's memory takes for so many frames in flight, in bytes; none where only opening it tells.
+#[must_use]
+pub fn slab_bytes(address: &Address, frames_in_flight: usize) -> Option<u64> {
+    let Address::Test(pattern) = address else { return None };
+    let bytes = pattern::geometry(pattern).len().checked_mul(frames_in_flight + pattern::SPARE)?;
+    u64::try_from(bytes).ok()
 }
 
 /// A slab, as soon as one is free; none when the daemon is ending.

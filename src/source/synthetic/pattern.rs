@@ -14,7 +14,7 @@ use crate::source::{End, Intake, Rate, Source, SourceError, TestPattern};
 use crate::threads::{Heartbeat, Shutdown};
 
 /// Slabs to spare, beyond those of the frames that are under way.
-const SPARE: usize = 2;
+pub(super) const SPARE: usize = 2;
 
 /// How long to wait at most between two heartbeats.
 const BEAT: Duration = Duration::from_millis(200);
@@ -104,7 +104,7 @@ fn wait_until(due: Instant, shutdown: &Shutdown, heartbeat: &Heartbeat) -> bool 
     }
 }
 
-fn geometry(pattern: &TestPattern) -> Geometry {
+pub(super) fn geometry(pattern: &TestPattern) -> Geometry {
     let range = match pattern.format {
         PixelFormat::Nv12 | PixelFormat::I420 | PixelFormat::Yuy2 | PixelFormat::Uyvy => ColorRange::Limited,
         _ => ColorRange::Full,

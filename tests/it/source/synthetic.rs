@@ -1,6 +1,6 @@
 //! Sources that need no GStreamer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gantry::frame::PixelFormat;
 use gantry::frame::clock::CaptureClock;
@@ -37,7 +37,7 @@ fn a_pattern_without_free_memory_drops_frames_counts_them_and_goes_on() {
     let mut held = camera.frames(3);
     while camera.telemetry.exhausted.get() == 0 {
         held.extend(camera.mailbox.take());
-        camera.woken.recv_timeout(Duration::from_millis(10)).ok();
+        camera.wait(Instant::now() + Duration::from_millis(10));
     }
     drop(held);
     let frames = camera.frames(3);

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::frame::clock::wall_time;
+use crate::memory;
 use crate::pipeline::{Board, Cell};
 use crate::publish::SinkEnd;
 use crate::publish::encode::{EventTime, Identity};
 use crate::publish::event::Stamp;
 use crate::source::state::CameraState;
 use crate::telemetry::{
-    CameraSnapshot, DeviceSnapshot, ProcessSnapshot, RouteSnapshot, SinkSnapshot, Snapshot, Warning,
+    CameraSnapshot, DeviceSnapshot, ProcessSnapshot, RealtimeSnapshot, RouteSnapshot, SinkSnapshot, Snapshot,
+    Warning,
 };
 use crate::threads::Stuck;
 use crate::worker::DeviceState;
@@ -49,6 +51,10 @@ pub struct Report {
     pub sinks: Vec<SinkReport>,
     /// What the kernel knows of the process.
     pub process: ProcessSnapshot,
+    /// What the kernel has granted of `realtime`.
+    pub realtime: RealtimeSnapshot,
+    /// What was made beforehand for frames and batches.
+    pub memory: memory::Account,
 }
 
 /// A thread that has work and makes no progress.
@@ -118,6 +124,18 @@ impl Report {
     #[must_use]
     pub fn new(facts: Facts<'_>, counters: Snapshot) -> Self {
         let Facts { identity, board, uptime, status, stuck, is_ready } = facts;
+        // Each field by its name, so that a new one is not forgotten here.
+        let Snapshot {
+            cameras,
+            routes,
+            devices,
+            sinks,
+            memory_resident_bytes: _,
+            realtime,
+            memory,
+            process,
+            warnings,
+        } = counters;
         let at = EventTime::now();
         let stamp = |since: Instant| Stamp::new(wall_time(since, at.now, at.wall));
         let camera = |(cell, counts): (&Cell<CameraState>, CameraSnapshot)| {
@@ -154,12 +172,14 @@ impl Report {
             status,
             stuck: stuck.collect(),
             not_ready: not_ready(board, is_ready),
-            warnings: counters.warnings,
-            cameras: board.cameras.iter().zip(counters.cameras).map(camera).collect(),
-            routes: counters.routes,
-            devices: board.devices.iter().zip(counters.devices).map(device).collect(),
-            sinks: board.sinks.iter().zip(counters.sinks).map(sink).collect(),
-            process: counters.process,
+            warnings,
+            cameras: board.cameras.iter().zip(cameras).map(camera).collect(),
+            routes,
+            devices: board.devices.iter().zip(devices).map(device).collect(),
+            sinks: board.sinks.iter().zip(sinks).map(sink).collect(),
+            process,
+            realtime,
+            memory,
         }
     }
 }

@@ -9,10 +9,11 @@ use crate::telemetry::{Quantiles, RouteSnapshot, Snapshot};
 #[must_use]
 pub fn text(counters: &Snapshot, uptime: Duration) -> String {
     let mut text = format!(
-        "up {:.1} s, {:.1} MiB resident, {:.1} at the most",
+        "up {:.1} s, {:.1} MiB resident, {:.1} at the most; frames and batches took {:.1} MiB at the most",
         uptime.as_secs_f64(),
         mebibytes(counters.process.memory.resident_bytes),
-        mebibytes(counters.process.memory.resident_peak_bytes)
+        mebibytes(counters.process.memory.resident_peak_bytes),
+        mebibytes(counters.memory.mapped_peak_bytes)
     );
     let realtime = &counters.realtime;
     line(
@@ -29,11 +30,16 @@ pub fn text(counters: &Snapshot, uptime: Duration) -> String {
             &mut text,
             &format!("camera {}", camera.camera),
             &format!(
-                "{}, {} encoded in, {} frames out, {} converted, {} unusable, {} exhausted, {} connects, {} failures",
+                "{}, {} encoded in, {} skipped, {} frames out, {} decoded into our slabs, {} copied, {} of {} slabs at once, \
+                 {} unusable, {} exhausted, {} connects, {} failures",
                 camera.state,
                 camera.encoded,
+                camera.skipped,
                 camera.frames,
-                camera.converted,
+                camera.pool.in_slab,
+                camera.pool.copied.values().sum::<u64>(),
+                camera.pool.high_water,
+                camera.pool.slabs,
                 camera.unusable,
                 camera.exhausted,
                 camera.connects,
@@ -79,6 +85,9 @@ fn route_text(route: &RouteSnapshot) -> String {
         add(&mut text, format_args!(" + {count} {reason}"));
     }
     add(&mut text, format_args!(" + {} in flight; {} detections", route.in_flight, route.detections));
+    if route.late > 0 {
+        add(&mut text, format_args!("; {} of the results late", route.late));
+    }
     if let Some(age) = &route.since_start.age_ms {
         add(&mut text, format_args!("; age {}", quantiles(age)));
     }

@@ -99,9 +99,12 @@ impl LockError {
 }
 
 impl Locked {
+    /// Every name.
+    pub const NAMES: [&str; 3] = [Self::Off.name(), Self::All.name(), Self::Refused.name()];
+
     /// Its name in messages.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::All => "all",

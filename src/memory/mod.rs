@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use arena::{Arena, SharedSlab, Slab};
 pub use buffer::{Buffer, Plain};
 pub use region::Region;
+use serde::Serialize;
 
 /// Alignment that every user of this room may rely on, in bytes: a cache line, and enough for AVX-512.
 pub const ALIGNMENT: usize = 64;
@@ -61,8 +62,8 @@ pub fn policy() -> Policy {
     *POLICY.get_or_init(Policy::default)
 }
 
-/// What the regions of this process come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the regions of this process come to. Field names are part of the `health` message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Account {
     /// Bytes in regions now.
     pub mapped_bytes: u64,

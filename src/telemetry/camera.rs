@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
+use super::warning::PoolLook;
 use super::{CopyReason, Counter, PoolSnapshot, PoolTelemetry};
 
 /// Counts of one camera.
@@ -75,6 +76,16 @@ impl CameraTelemetry {
     #[must_use]
     pub fn state(&self) -> String {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn pool_look(&self) -> PoolLook<'_> {
+        PoolLook {
+            camera: &self.camera,
+            exhausted: self.exhausted.get(),
+            high_water: self.pool.high_water(),
+            slabs: self.pool.slabs(),
+            runs_short: self.pool.runs_short(),
+        }
     }
 
     pub(super) fn snapshot(&self) -> CameraSnapshot {

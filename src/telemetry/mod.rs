@@ -39,6 +39,8 @@ pub use warning::Warning;
 use warning::{Look, Warnings};
 pub use words::{error_chain, is_tried_again, printable};
 
+use crate::memory;
+
 /// All counters of a running daemon.
 #[derive(Debug, Default)]
 pub struct Telemetry {
@@ -69,11 +71,7 @@ impl Telemetry {
             now,
             resident_bytes: resident_bytes(),
             available: process::available(),
-            exhausted: self
-                .cameras
-                .iter()
-                .map(|camera| (camera.camera.as_str(), camera.exhausted.get()))
-                .collect(),
+            pools: self.cameras.iter().map(|camera| camera.pool_look()).collect(),
         };
         let mut watch = self.watch.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (threads, warnings) = &mut *watch;
@@ -96,6 +94,7 @@ impl Telemetry {
             sinks: self.sinks.iter().map(|sink| sink.snapshot(now)).collect(),
             memory_resident_bytes: memory.resident_bytes,
             realtime: RealtimeSnapshot::take(),
+            memory: memory::account(),
             process: ProcessSnapshot { memory, machine: process::available(), threads },
             warnings: warnings.holding(),
         }
@@ -117,6 +116,8 @@ pub struct Snapshot {
     pub memory_resident_bytes: u64,
     /// What the kernel has granted of `realtime`.
     pub realtime: RealtimeSnapshot,
+    /// What was made beforehand for frames and batches.
+    pub memory: memory::Account,
     /// What the kernel knows of the process.
     pub process: ProcessSnapshot,
     /// What is going wrong.

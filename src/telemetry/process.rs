@@ -169,6 +169,8 @@ pub fn kind_of(name: &str) -> &'static str {
         "out" => "output",
         "io" => "io",
         "signals" => "signals",
+        // libav's threads decode a camera's video.
+        _ if name.starts_with("av:") => "source",
         _ => "other",
     }
 }

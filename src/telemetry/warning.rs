@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `memory_growth` | resident memory grew by more than [`GROWTH_MAX`] an hour in each half of the last [`GROWTH_WINDOW`] | the newer half grows by less than half of that |
 //! | `memory_short` | less memory can be had than [`margin`] says | a quarter more than that |
-//! | `pool_short` | all memory of a camera's pool was in use when a picture came | not for [`POOL_CALM`] |
+//! | `pool_short` | less than an eighth of a camera's pool was left at some time, or nothing | the camera gets another pool; and after nothing was left, not for [`POOL_CALM`] |
 //!
 //! Growth is the slope of the least-squares line. It must show in both halves, since one step (a camera that connects, a
 //! larger picture) tilts the line through all of a window and only one of the halves.
@@ -70,8 +70,23 @@ pub struct Look<'a> {
     pub resident_bytes: u64,
     /// Memory that can still be had; none where the kernel does not tell.
     pub available: Option<Available>,
-    /// Each camera, and how often its pool was exhausted since the start.
-    pub exhausted: Vec<(&'a str, u64)>,
+    /// Each camera's pool.
+    pub pools: Vec<PoolLook<'a>>,
+}
+
+/// What warnings are made of that a camera's pool gives.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolLook<'a> {
+    /// The camera.
+    pub camera: &'a str,
+    /// How often all of it was in use, since the start.
+    pub exhausted: u64,
+    /// The most of its slabs that were in use at once.
+    pub high_water: u64,
+    /// Its slabs.
+    pub slabs: u64,
+    /// Whether that is too many.
+    pub runs_short: bool,
 }
 
 /// Everything that is going wrong.
@@ -113,14 +128,14 @@ impl Warnings {
                 wanted.push((WarningKind::MemoryShort, nobody, short_text(available, look.resident_bytes)));
             }
         }
-        for &(camera, exhausted) in &look.exhausted {
-            let pool = self.pools.entry(camera.to_owned()).or_default();
-            if exhausted > pool.exhausted {
-                *pool = Pool { exhausted, last: Some(look.now) };
+        for seen in &look.pools {
+            let pool = self.pools.entry(seen.camera.to_owned()).or_default();
+            if seen.exhausted > pool.exhausted {
+                *pool = Pool { exhausted: seen.exhausted, last: Some(look.now) };
             }
             let is_recent = |last| look.now.saturating_duration_since(last) < POOL_CALM;
-            if pool.last.is_some_and(is_recent) {
-                wanted.push((WarningKind::PoolShort, camera.to_owned(), pool_text(camera)));
+            if seen.runs_short || pool.last.is_some_and(is_recent) {
+                wanted.push((WarningKind::PoolShort, seen.camera.to_owned(), pool_text(seen)));
             }
         }
         self.hold(wanted)
@@ -223,10 +238,11 @@ fn short_text(available: Available, resident_bytes: u64) -> String {
     )
 }
 
-fn pool_text(camera: &str) -> String {
+fn pool_text(pool: &PoolLook<'_>) -> String {
+    let PoolLook { camera, exhausted, high_water, slabs, .. } = pool;
     format!(
-        "camera {camera}: all memory of its picture pool was in use, so pictures were lost before a model saw them; its \
-         frames are held too long: lower its rate, set rate_max, or use a faster model or device"
+        "camera {camera}: {high_water} of {slabs} slabs of its picture pool were in use at once, and {exhausted} times none \
+         was left; its frames are held for long: lower its rate, set rate_max, or use a faster model or device"
     )
 }
 
@@ -239,7 +255,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn look(now: Instant, resident_bytes: u64) -> Look<'static> {
-        Look { now, resident_bytes, available: None, exhausted: Vec::new() }
+        Look { now, resident_bytes, available: None, pools: Vec::new() }
     }
 
     /// Takes a look each 10 s for so many minutes; gives the minutes at which something was said.
@@ -308,18 +324,27 @@ mod tests {
     #[test]
     fn a_short_pool_is_told_by_its_camera_and_forgotten_when_it_suffices() {
         let (mut warnings, start) = (Warnings::default(), Instant::now());
-        let mut at = |seconds: u64, exhausted: u64| {
-            let exhausted = vec![("press-1", exhausted), ("press-2", 0)];
-            let look = Look { exhausted, ..look(start + Duration::from_secs(seconds), MIB) };
-            let new = warnings.look(&look);
+        let mut at = |seconds: u64, exhausted: u64, high_water: u64| {
+            let pool = |camera, exhausted, high_water| PoolLook {
+                camera,
+                exhausted,
+                high_water,
+                slabs: 8,
+                runs_short: high_water == 8,
+            };
+            let pools = vec![pool("press-1", exhausted, high_water), pool("press-2", 0, 3)];
+            let new = warnings.look(&Look { pools, ..look(start + Duration::from_secs(seconds), MIB) });
             (new.len(), warnings.holding().len())
         };
-        assert_eq!(at(0, 0), (0, 0));
-        assert_eq!(at(10, 3), (1, 1));
-        assert_eq!(at(20, 9), (0, 1), "told once");
-        assert_eq!(at(70, 9), (0, 1));
-        assert_eq!(at(90, 9), (0, 0));
-        assert_eq!(at(100, 10), (1, 1), "told anew");
+        assert_eq!(at(0, 0, 3), (0, 0));
+        assert_eq!(at(5, 0, 8), (1, 1), "it nearly was");
+        assert_eq!(at(10, 3, 8), (0, 1), "told once");
+        assert_eq!(at(20, 9, 8), (0, 1));
+        assert_eq!(at(70, 9, 2), (0, 1), "another pool, and soon after");
+        assert_eq!(at(90, 9, 2), (0, 0));
+        assert_eq!(at(100, 10, 2), (1, 1), "told anew");
+        let text = &warnings.holding()[0].text;
+        assert!(text.starts_with("camera press-1: 2 of 8 slabs"), "{text}");
     }
 
     proptest! {

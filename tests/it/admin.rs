@@ -101,10 +101,14 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
         let (name, labels) = series.split_once('{').map_or((series, ""), |(name, rest)| {
             (name, rest.strip_suffix('}').unwrap_or_else(|| panic!("{line}")))
         });
-        for label in labels.split(',').filter(|label| !label.is_empty()) {
-            let (key, quoted) = label.split_once('=').unwrap_or_else(|| panic!("{line}"));
+        let mut rest = labels;
+        while !rest.is_empty() {
+            let (key, quoted) = rest.split_once("=\"").unwrap_or_else(|| panic!("{line}"));
             assert!(key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{line}");
-            assert!(quoted.len() >= 3 && quoted.starts_with('"') && quoted.ends_with('"'), "{line}");
+            let (value, after) = quoted.split_once('"').unwrap_or_else(|| panic!("{line}"));
+            assert!(!value.is_empty(), "{line}");
+            assert!(after.is_empty() || after.starts_with(',') && after.len() > 1, "{line}");
+            rest = after.strip_prefix(',').unwrap_or(after);
         }
         let suffix = name.strip_prefix(&family).unwrap_or_else(|| panic!("{line} after {family}"));
         match (kind.as_str(), suffix) {
@@ -198,6 +202,15 @@ fn metrics_are_well_formed_and_agree_with_the_report_and_with_the_summary_at_the
         );
         assert_eq!(metrics[&infer], 0.0, "the fake device takes 1 ms");
     }
+    // The batches of one model for two cameras: two buffers of two frames of 3 x 256 x 256 floats.
+    let made = metrics[r#"gantry_memory_made_bytes{kind="mapped"}"#];
+    assert!(made >= f64::from(2 * 2 * 3 * 256 * 256 * 4), "{made}");
+    let lock = ["all", "refused", "off"]
+        .map(|state| metrics[&format!(r#"gantry_memory_lock_state{{state="{state}"}}"#)]);
+    assert_eq!(lock.iter().sum::<f64>(), 1.0, "{lock:?}");
+    assert!(
+        metrics.keys().any(|name| name.starts_with(r#"gantry_thread_place_info{kind="device",place="CPUs "#))
+    );
     gantry.signal(Signal::TERM);
     assert_eq!(gantry.wait(SOON).code(), Some(0), "{}", gantry.log());
     let log = gantry.log();

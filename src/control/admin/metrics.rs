@@ -12,9 +12,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::control::report::Report;
+use crate::memory::lock::Locked;
 use crate::source::state::CameraState;
 use crate::telemetry::histogram::{BOUNDS_US, Reading};
 use crate::telemetry::warning::WarningKind;
+use crate::telemetry::{CameraSnapshot, DeviceSnapshot, RouteSnapshot, SinkSnapshot, ThreadsSnapshot};
 
 /// The text form, version 0.0.4.
 #[must_use]
@@ -48,13 +50,14 @@ impl Collector for Report {
         self.routes(&mut metrics)?;
         self.devices(&mut metrics)?;
         self.sinks(&mut metrics)?;
-        self.process(&mut metrics)
+        self.memory(&mut metrics)?;
+        self.threads(&mut metrics)
     }
 }
 
 impl Report {
     fn cameras(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
-        let each = |of: fn(&crate::telemetry::CameraSnapshot) -> u64| {
+        let each = |of: fn(&CameraSnapshot) -> u64| {
             self.cameras
                 .iter()
                 .map(move |camera| ([("camera", camera.counts.camera.clone())], of(&camera.counts)))
@@ -75,22 +78,18 @@ impl Report {
             "Encoded pictures that entered the video decoder.",
             each(|camera| camera.encoded),
         )?;
-        metrics.counter("gantry_camera_frames", "Decoded frames.", each(|camera| camera.frames))?;
         metrics.counter(
-            "gantry_camera_frames_converted",
-            "Frames that came in a format which had to be converted first.",
-            each(|camera| camera.converted),
+            "gantry_camera_skipped_pictures",
+            "Encoded pictures that nobody wants and that were therefore not decoded.",
+            each(|camera| camera.skipped),
         )?;
+        metrics.counter("gantry_camera_frames", "Decoded frames.", each(|camera| camera.frames))?;
         metrics.counter(
             "gantry_camera_frames_unusable",
             "Frames whose memory made no sense and were thrown away.",
             each(|camera| camera.unusable),
         )?;
-        metrics.counter(
-            "gantry_camera_pool_exhausted",
-            "Pictures that were not made because all memory of the camera's pool was in use.",
-            each(|camera| camera.exhausted),
-        )?;
+        self.pools(metrics)?;
         metrics.counter(
             "gantry_camera_connects",
             "Connections that delivered at least one frame.",
@@ -103,13 +102,60 @@ impl Report {
         )
     }
 
+    fn pools(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
+        let each = |of: fn(&CameraSnapshot) -> u64| {
+            self.cameras
+                .iter()
+                .map(move |camera| ([("camera", camera.counts.camera.clone())], of(&camera.counts)))
+        };
+        let slabs = self.cameras.iter().flat_map(|camera| {
+            let pool = &camera.counts.pool;
+            [("all", pool.slabs), ("high_water", pool.high_water)].map(|(slabs, n)| {
+                ([("camera", camera.counts.camera.clone()), ("slabs", slabs.to_owned())], count(n))
+            })
+        });
+        metrics.gauge(
+            "gantry_pool_slabs",
+            "Slabs of the camera's pool, and the most that were out at once.",
+            slabs,
+        )?;
+        let bytes = each(|camera| camera.pool.slabs * camera.pool.slab_bytes);
+        let bytes = bytes.map(|(labels, bytes)| (labels, count(bytes)));
+        metrics.gauge("gantry_pool_bytes", "Memory of the camera's pool.", bytes)?;
+        metrics.counter(
+            "gantry_pool_leases",
+            "Slabs that were asked for, got or not.",
+            each(|camera| camera.pool.leases),
+        )?;
+        metrics.counter(
+            "gantry_pool_exhausted",
+            "Times that all memory of the camera's pool was in use.",
+            each(|camera| camera.exhausted),
+        )?;
+        metrics.counter(
+            "gantry_frames_in_slab",
+            "Frames that lie in our slabs.",
+            each(|camera| camera.pool.in_slab),
+        )?;
+        metrics.counter(
+            "gantry_frames_aliased",
+            "Frames that lie in a slab which the video decoder goes on looking at.",
+            each(|camera| camera.pool.aliased),
+        )?;
+        let copied = self.cameras.iter().flat_map(|camera| {
+            camera.counts.pool.copied.iter().map(move |(reason, pictures)| {
+                let labels = [("camera", camera.counts.camera.clone()), ("reason", (*reason).to_owned())];
+                (labels, *pictures)
+            })
+        });
+        metrics.counter("gantry_frames_copied", "Pictures that were copied on their way, by reason.", copied)
+    }
+
     fn routes(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
-        let route = |route: &crate::telemetry::RouteSnapshot| {
-            [("camera", route.camera.clone()), ("model", route.model.clone())]
-        };
-        let each = |of: fn(&crate::telemetry::RouteSnapshot) -> u64| {
-            self.routes.iter().map(move |counts| (route(counts), of(counts)))
-        };
+        let route =
+            |route: &RouteSnapshot| [("camera", route.camera.clone()), ("model", route.model.clone())];
+        let each =
+            |of: fn(&RouteSnapshot) -> u64| self.routes.iter().map(move |counts| (route(counts), of(counts)));
         metrics.counter(
             "gantry_frames_offered",
             "Frames that a camera offered to a model: published + empty + dropped + in flight.",
@@ -124,6 +170,11 @@ impl Report {
             "gantry_frames_empty",
             "Frames without a detection, of which no event is published.",
             each(|route| route.empty),
+        )?;
+        metrics.counter(
+            "gantry_results_late",
+            "Results that came after their deadline, where late ones are wanted; the others are dropped.",
+            each(|route| route.late),
         )?;
         metrics.gauge(
             "gantry_frames_in_flight",
@@ -158,7 +209,7 @@ impl Report {
     }
 
     fn devices(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
-        let each = |of: fn(&crate::telemetry::DeviceSnapshot) -> u64| {
+        let each = |of: fn(&DeviceSnapshot) -> u64| {
             self.devices
                 .iter()
                 .map(move |device| ([("device", device.counts.device.clone())], of(&device.counts)))
@@ -168,6 +219,15 @@ impl Report {
             .iter()
             .map(|device| ([("device", device.counts.device.clone())], flag(device.state == "ready")));
         metrics.gauge("gantry_device_up", "1 while the device serves.", up)?;
+        let load = self
+            .devices
+            .iter()
+            .map(|device| ([("device", device.counts.device.clone())], device.counts.realtime_load));
+        metrics.gauge(
+            "gantry_device_realtime_load_ratio",
+            "The part of what the device can do that its realtime cameras ask for; above 1 deadlines are missed.",
+            load,
+        )?;
         metrics.counter("gantry_device_batches", "Batches that ran.", each(|device| device.batches))?;
         metrics.counter("gantry_device_frames", "Frames in them.", each(|device| device.frames))?;
         metrics.counter("gantry_device_errors", "Batches that failed.", each(|device| device.errors))?;
@@ -187,7 +247,7 @@ impl Report {
     }
 
     fn sinks(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
-        let each = |of: fn(&crate::telemetry::SinkSnapshot) -> u64| {
+        let each = |of: fn(&SinkSnapshot) -> u64| {
             self.sinks.iter().map(move |sink| ([("sink", sink.counts.sink.clone())], of(&sink.counts)))
         };
         metrics.counter(
@@ -227,7 +287,7 @@ impl Report {
         )
     }
 
-    fn process(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
+    fn memory(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
         let memory = &self.process.memory;
         let kinds = [
             ("resident", memory.resident_bytes),
@@ -247,7 +307,42 @@ impl Report {
                 [([], count(machine.bytes))],
             )?;
         }
-        let each = |of: fn(&crate::telemetry::ThreadsSnapshot) -> u64| {
+        let pools = [
+            ("mapped", self.memory.mapped_bytes),
+            ("mapped_peak", self.memory.mapped_peak_bytes),
+            ("locked", self.memory.locked_bytes),
+            ("huge_pages", self.memory.huge_page_bytes),
+        ];
+        metrics.gauge(
+            "gantry_memory_made_bytes",
+            "Memory that was made beforehand for frames and batches: now, the most ever, locked, on huge pages.",
+            pools.map(|(kind, bytes)| ([("kind", kind.to_owned())], count(bytes))),
+        )?;
+        let refused = [("prefault", self.memory.prefault_failures), ("lock", self.memory.lock_failures)];
+        metrics.counter(
+            "gantry_memory_refused",
+            "Pieces of it that the system would not touch beforehand, or would not lock.",
+            refused.map(|(step, pieces)| ([("step", step.to_owned())], pieces)),
+        )?;
+        let states = Locked::NAMES
+            .map(|state| ([("state", state.to_owned())], flag(self.realtime.memory_lock == state)));
+        metrics.gauge(
+            "gantry_memory_lock_state",
+            "1 for whether all memory is locked in RAM (all, refused by the system, off), 0 for the others.",
+            states,
+        )
+    }
+
+    fn threads(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
+        let places = self.realtime.places.iter().flat_map(|(kind, places)| {
+            places.iter().map(|place| ([("kind", (*kind).to_owned()), ("place", place.clone())], 1.0))
+        });
+        metrics.gauge(
+            "gantry_thread_place_info",
+            "Where threads of this kind run and how they are scheduled: always 1.",
+            places,
+        )?;
+        let each = |of: fn(&ThreadsSnapshot) -> u64| {
             self.process.threads.iter().map(move |threads| ([("kind", threads.kind.to_owned())], of(threads)))
         };
         metrics.gauge(

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -19,24 +19,27 @@ pub struct FrameRef {
     home: Option<Sender<Arc<Frame>>>,
 }
 
-/// The shells of a camera's frames. It holds as many as frames are under way at once; more are made, and not kept.
+/// The shells of a camera's frames. It holds as many as frames are under way at once; more are made, and not kept. All are
+/// made with the first frame, so that none is when a busy moment first has that many under way.
 #[derive(Debug)]
 pub struct FramePool {
     free: Receiver<Arc<Frame>>,
     home: Sender<Arc<Frame>>,
+    made: Once,
 }
 
 impl FramePool {
-    /// A pool that keeps `capacity` shells; each is made when it is first needed.
+    /// A pool that keeps `capacity` shells.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let (home, free) = bounded(capacity);
-        Self { free, home }
+        Self { free, home, made: Once::new() }
     }
 
     /// Puts a frame into a shell.
     #[must_use]
     pub fn fill(&self, frame: Frame) -> FrameRef {
+        self.made.call_once(|| while self.home.try_send(Arc::new(frame.vacant())).is_ok() {});
         let shell = match self.free.try_recv() {
             Ok(mut shell) => {
                 *Arc::get_mut(&mut shell).expect("a shell goes home when nobody else holds it") = frame;
@@ -86,6 +89,7 @@ mod tests {
     use super::*;
     use crate::frame::tests::grey;
     use crate::frame::{LentMemory, Memory};
+    use crate::memory::allocations::during;
 
     struct Watched(Arc<[u8; 1]>);
 
@@ -101,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_memory_goes_home_with_the_last_holder_and_the_shell_is_used_again() {
-        let (pool, memory) = (FramePool::new(2), Arc::new([7]));
+        let (pool, memory) = (FramePool::new(1), Arc::new([7]));
         let first = pool.fill(frame(1, &memory));
         let shell = std::ptr::from_ref::<Frame>(&first);
         let second = first.clone();
@@ -112,6 +116,15 @@ mod tests {
         let next = pool.fill(frame(2, &memory));
         assert!(std::ptr::eq(shell, std::ptr::from_ref::<Frame>(&next)));
         assert_eq!((next.id, next.plane(0)[0]), (2, 7));
+    }
+
+    #[test]
+    fn after_the_first_frame_none_that_the_pool_has_room_for_is_allocated() {
+        let (pool, memory) = (FramePool::new(3), Arc::new([7]));
+        drop(pool.fill(frame(1, &memory)));
+        let frames = [2, 3, 4].map(|id| frame(id, &memory));
+        let (held, allocated) = during(|| frames.map(|frame| pool.fill(frame)));
+        assert_eq!((held.map(|frame| frame.id), allocated), ([2, 3, 4], 0));
     }
 
     #[test]

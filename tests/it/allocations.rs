@@ -14,9 +14,6 @@ const KINDS: [&str; 3] = ["source", "other", "device"];
 /// What a steady state is measured over, at least.
 const FRAMES: u64 = 200;
 
-/// What a source allocates for a frame: the frame itself, and where its memory is lent by GStreamer a box around that.
-const SOURCE_FRAME: u64 = 2;
-
 /// Measures this config; fails with the places where our own code allocated, if it did.
 fn nothing_is_allocated(config: &str) -> Value {
     let dir = tempfile::tempdir().unwrap();
@@ -26,9 +23,10 @@ fn nothing_is_allocated(config: &str) -> Value {
     let config =
         config.replace("$ROOT", path("").to_str().unwrap()).replace("$OUTPUTS", outputs.to_str().unwrap());
     std::fs::write(&file, config).unwrap();
-    // The shortest time that has enough frames on this machine.
+    // The shortest time that has enough frames on this machine. The warm-up lets a queue that nobody empties fill, and with it
+    // the memory for payloads grow to what it holds.
     for seconds in ["2", "12", "60"] {
-        let options = ["--json", "--seconds", seconds, "--warm-up", "1", "--trace-allocations", "3"];
+        let options = ["--json", "--seconds", seconds, "--warm-up", "3", "--trace-allocations", "3"];
         let output = gantry(&[&["bench", "-c", file.to_str().unwrap()], &options[..]].concat());
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{told}");
@@ -37,14 +35,9 @@ fn nothing_is_allocated(config: &str) -> Value {
         if results < FRAMES {
             continue;
         }
-        let offered = report["frames"]["offered"].as_u64().unwrap();
         for kind in KINDS {
             let own = report["threads"][kind]["allocations_own"].as_u64().unwrap_or(0);
-            let most = if kind == "source" { SOURCE_FRAME * (offered + 16) } else { 0 };
-            assert!(
-                own <= most,
-                "{own} allocations on {kind} threads over {results} frames, such as\n{told}"
-            );
+            assert_eq!(own, 0, "allocations on {kind} threads over {results} frames, such as\n{told}");
         }
         return report;
     }

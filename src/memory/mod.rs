@@ -159,7 +159,9 @@ pub enum MemoryError {
     },
 }
 
-fn mib(bytes: u64) -> String {
+/// As whole MiB, rounded up, for people.
+#[must_use]
+pub fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes.div_ceil(1 << 20))
 }
 

@@ -1,5 +1,7 @@
 //! What a config needs of memory, as far as it is known before the first picture: told whole before any of it is made.
 
+use crate::memory::mib;
+
 /// Items that an error names.
 const NAMED: usize = 3;
 
@@ -41,10 +43,6 @@ impl Budget {
             self.items.iter().take(NAMED).map(|(what, bytes)| format!("{what} {}", mib(*bytes))).collect();
         Err(TooMuch { needed, available, largest: named.join(", ") })
     }
-}
-
-fn mib(bytes: u64) -> String {
-    format!("{} MiB", bytes.div_ceil(1 << 20))
 }
 
 #[cfg(test)]

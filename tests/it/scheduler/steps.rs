@@ -59,6 +59,16 @@ impl At {
         self.scheduler.finished(self.time(ms - 1), self.time(ms));
     }
 
+    /// Frames of route 0 come at 0, 40 and 80 and are run, so that it is known to be periodic.
+    fn serves_three_of_the_first_camera(&mut self) {
+        for ms in [0, 40, 80] {
+            self.arrive(0, ms);
+            self.takes(0, 0, ms);
+            self.submits(0, ms);
+            self.finishes(ms + 11);
+        }
+    }
+
     fn waits(&mut self, until: Option<u32>, ms: u32) {
         let until = until.map(|until| self.time(until));
         assert_eq!(self.step(ms), Step::Wait(until), "at {ms}");
@@ -175,12 +185,7 @@ fn a_frame_whose_batch_was_passed_over_gives_way_to_a_newer_one_of_its_camera() 
 fn what_could_make_an_expected_realtime_frame_late_is_not_begun_before_it() {
     let specs = [route(0, Quality::Realtime, Some(15 * MS)), route(1, Quality::BestEffort, None)];
     let mut at = At::new(Engine::Blocking, &[1, 1], &specs);
-    for ms in [0, 40, 80] {
-        at.arrive(0, ms);
-        at.takes(0, 0, ms);
-        at.submits(0, ms);
-        at.finishes(ms + 11);
-    }
+    at.serves_three_of_the_first_camera();
     // Its next frame comes at 120 and must be begun by 124; a run of the other takes 11 ms.
     at.arrive(1, 100);
     at.takes(1, 0, 100);
@@ -200,12 +205,7 @@ fn what_could_make_an_expected_realtime_frame_late_is_not_begun_before_it() {
 fn a_camera_that_has_gone_holds_nobody_back() {
     let specs = [route(0, Quality::Realtime, Some(12 * MS)), route(1, Quality::BestEffort, None)];
     let mut at = At::new(Engine::Blocking, &[1, 1], &specs);
-    for ms in [0, 40, 80] {
-        at.arrive(0, ms);
-        at.takes(0, 0, ms);
-        at.submits(0, ms);
-        at.finishes(ms + 11);
-    }
+    at.serves_three_of_the_first_camera();
     at.arrive(1, 130);
     at.waits(Some(200), 130);
     at.takes(1, 0, 200);
@@ -277,12 +277,7 @@ fn a_frame_that_was_looked_for_in_vain_is_forgotten() {
 fn nothing_is_planned_for_realtime_without_a_deadline_and_it_comes_first() {
     let specs = [route(0, Quality::Realtime, None), route(1, Quality::BestEffort, None)];
     let mut at = At::new(Engine::Blocking, &[1, 1], &specs);
-    for ms in [0, 40, 80] {
-        at.arrive(0, ms);
-        at.takes(0, 0, ms);
-        at.submits(0, ms);
-        at.finishes(ms + 11);
-    }
+    at.serves_three_of_the_first_camera();
     at.arrive(1, 119);
     at.takes(1, 0, 119);
     at.submits(1, 119);

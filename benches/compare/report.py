@@ -92,7 +92,8 @@ def results_page(results, contest, measures):
         "![Processor time a frame of every program](results.svg)",
         *(scene_part(contest, scene) for scene in contest.scenes),
         "## Where the time goes",
-        profile(contest),
+        profile_method(),
+        *(profile(contest, scene) for scene in contest.scenes[:2]),
         "## Versions",
         table(["what", "version"], [[name, version] for name, version in results["versions"].items()]),
     ]
@@ -159,9 +160,14 @@ def sentence(words):
     return words[0].upper() + words[1:]
 
 
-def profile(contest):
+def profile_method():
+    return """Milliseconds a frame. Whole is processor time. Preprocess, model and postprocess are each program's own stage
+times, medians, by the clock, on a core of its own. The rest is what is left: conversion outside of those stages, hand-offs,
+message, broker client; it is below nothing where a program decodes for less than A, which copies every picture once."""
+
+
+def profile(contest, scene):
     """By the programs' own stage times; what decodes is the parts' own figure, the rest is what is left."""
-    scene = contest.scenes[0]
     body = []
     decode = contest.standings[scene.key][DECODE].cost_ms
     for key in (GANTRY, *PEER_KEYS):
@@ -174,11 +180,7 @@ def profile(contest):
         rest = cost - median(decode.values()) - sum(known)
         body.append([key, number(cost), number(median(decode.values())), *map(number, known), number(rest)])
     head = ["", "whole", "decode (A)", "preprocess", "model", "postprocess", "the rest"]
-    text = f"""{sentence(scene.title)}, milliseconds a frame. Whole is processor time. Preprocess, model and postprocess
-are each program's own stage times, medians, by the clock, on a core of its own. The rest is what is left: conversion
-outside of those stages, hand-offs, message, broker client; it is below nothing where a program decodes for less than A,
-which copies every picture once."""
-    return f"{text}\n\n{table(head, body)}"
+    return f"### {scene.title}: where the time goes\n\n{table(head, body)}"
 
 
 # --- the picture ---------------------------------------------------------

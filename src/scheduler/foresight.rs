@@ -7,19 +7,20 @@ use super::plan::{Engine, Route, Scheduler};
 /// So many batches ahead a busy device is looked at.
 const BATCHES_AHEAD: usize = 32;
 
-/// A realtime frame that waits, at a moment that is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Due {
-    deadline: Instant,
+/// A realtime camera with a deadline, at a moment that is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ahead {
     lane: usize,
-    route: usize,
+    /// The deadline of its frame that waits.
+    waits: Option<Instant>,
+    /// Its next frame, once it is known when that comes.
+    next: Option<Next>,
 }
 
-/// A realtime camera's next frame, after that moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coming {
+struct Next {
     ready: Instant,
-    due: Due,
+    deadline: Instant,
     period: Duration,
 }
 
@@ -44,87 +45,95 @@ impl Scheduler {
     /// nothing to do any more after `until`. What is in the lane's open batch is not counted.
     fn misses(&mut self, lane: usize, mut free: Instant, until: Instant, now: Instant) -> usize {
         self.foresee(lane, now);
-        let mut misses = 0;
+        let (mut misses, is_blocking) = (0, self.engine() == Engine::Blocking);
         for _ in 0..BATCHES_AHEAD {
             misses += self.arrive(free);
-            let Some(&first) = self.due.first() else {
-                match self.coming.iter().map(|coming| coming.ready).min() {
+            let Some((deadline, lane)) = self.first() else {
+                let ready = self.ahead.iter().filter_map(|ahead| ahead.next).map(|next| next.ready).min();
+                match ready {
                     Some(ready) if ready < until => free = ready,
                     _ => break,
                 }
                 continue;
             };
-            let batcher = &self.lanes[first.lane].batcher;
-            let is_blocking = self.engine() == Engine::Blocking;
+            let batcher = &self.lanes[lane].batcher;
             let ends = |frames: usize| {
                 free + batcher.preprocess(if is_blocking { frames } else { 1 }) + batcher.service(frames)
             };
-            let together = self.due.iter().filter(|due| due.lane == first.lane).count();
+            let together =
+                self.ahead.iter().filter(|ahead| ahead.lane == lane && ahead.waits.is_some()).count();
             let most = together.min(batcher.times().most());
-            let Some(frames) = (1..=most).rev().find(|&frames| ends(frames) <= first.deadline) else {
-                misses += 1;
-                self.due.remove(0);
-                continue;
-            };
-            // The events of an asynchronous device are made while it runs the next batch.
-            free = if is_blocking { ends(frames) } else { free + batcher.times().slow(frames) };
-            let mut left = frames;
-            self.due.retain(|due| {
-                let runs = due.lane == first.lane && left > 0;
-                left -= usize::from(runs);
-                !runs
-            });
+            match (1..=most).rev().find(|&frames| ends(frames) <= deadline) {
+                Some(frames) => {
+                    // The events of an asynchronous device are made while it runs the next batch.
+                    free = if is_blocking { ends(frames) } else { free + batcher.times().slow(frames) };
+                    (0..frames).for_each(|_| self.leaves(lane));
+                }
+                None => {
+                    misses += 1;
+                    self.leaves(lane);
+                }
+            }
         }
         misses
     }
 
     /// Realtime frames that wait now, and the next one of each camera.
     fn foresee(&mut self, lane: usize, now: Instant) {
-        self.due.clear();
-        self.coming.clear();
+        self.ahead.clear();
         for &index in &self.timed {
             let Route { spec, arrivals, waiting, slot, .. } = &self.routes[index];
             let Some(allowed) = spec.deadline else { continue };
-            let due = |deadline| Due { deadline, lane: spec.lane, route: index };
             let written = slot.filter(|_| spec.lane != lane);
             let written =
                 written.and_then(|slot| self.lanes[spec.lane].batcher.written()[slot].rank.deadline);
-            let waits = waiting.map(|waiting| waiting.received + allowed);
-            self.due.extend(waits.or(written).map(due));
-            if let (Some(expected), Some(period)) = (arrivals.expected(now), arrivals.period()) {
-                let due = due(expected.received + allowed);
-                self.coming.push(Coming { ready: expected.ready, due, period });
-            }
+            let waits = waiting.map(|waiting| waiting.received + allowed).or(written);
+            let expected = arrivals.expected(now).zip(arrivals.period().filter(|period| !period.is_zero()));
+            let next = expected.map(|(expected, period)| Next {
+                ready: expected.ready,
+                deadline: expected.received + allowed,
+                period,
+            });
+            self.ahead.push(Ahead { lane: spec.lane, waits, next });
         }
     }
 
-    /// Lets everything come that is there by then, and says how many frames a newer one displaced: also while the frames
-    /// before them are written, of a device that does nothing else meanwhile.
+    /// Lets everything come that is there by then, and says how many frames a newer one displaced: also while the others
+    /// are written, by a device that does nothing else meanwhile.
     fn arrive(&mut self, by: Instant) -> usize {
-        let mut displaced = 0;
-        for coming in &mut self.coming {
-            while coming.ready <= by && !coming.period.is_zero() {
-                match self.due.iter_mut().find(|due| due.route == coming.due.route) {
-                    Some(due) => {
-                        *due = coming.due;
-                        displaced += 1;
-                    }
-                    None => self.due.push(coming.due),
-                }
-                coming.ready += coming.period;
-                coming.due.deadline += coming.period;
+        let (mut displaced, mut written) = (0, by);
+        for ahead in &mut self.ahead {
+            while let Some(next) = ahead.next.as_mut().filter(|next| next.ready <= by) {
+                displaced += usize::from(ahead.waits.is_some());
+                ahead.waits = Some(next.deadline);
+                next.ready += next.period;
+                next.deadline += next.period;
+            }
+            if ahead.waits.is_some() {
+                written += self.lanes[ahead.lane].batcher.preprocess(1);
             }
         }
-        self.due.sort_unstable();
         if self.engine() == Engine::Blocking {
-            let mut taken = by;
-            for due in &self.due {
-                let next = self.coming.iter().find(|coming| coming.due.route == due.route);
-                displaced += usize::from(next.is_some_and(|next| next.ready < taken));
-                taken += self.lanes[due.lane].batcher.preprocess(1);
-            }
+            let is_displaced = |ahead: &&Ahead| {
+                let taken = written - self.lanes[ahead.lane].batcher.preprocess(1);
+                ahead.waits.is_some() && ahead.next.is_some_and(|next| next.ready < taken)
+            };
+            displaced += self.ahead.iter().filter(is_displaced).count();
         }
         displaced
+    }
+
+    /// The earliest deadline of those that wait, and its lane.
+    fn first(&self) -> Option<(Instant, usize)> {
+        self.ahead.iter().filter_map(|ahead| Some((ahead.waits?, ahead.lane))).min()
+    }
+
+    /// The frame of this lane with the earliest deadline waits no longer.
+    fn leaves(&mut self, lane: usize) {
+        let waits = self.ahead.iter_mut().filter(|ahead| ahead.lane == lane && ahead.waits.is_some());
+        if let Some(ahead) = waits.min_by_key(|ahead| ahead.waits) {
+            ahead.waits = None;
+        }
     }
 
     /// When that may change which keeps frames from beginning, if any are kept.

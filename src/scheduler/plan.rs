@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use super::arrivals::{Arrival, Arrivals};
 use super::batcher::{Batcher, Seal, Written};
 use super::fairness::{Account, Rank, Turns};
-use super::foresight::{Coming, Due};
+use super::foresight::Ahead;
 use super::run_time::RunTimes;
 use super::{Late, Quality};
 
@@ -119,9 +119,8 @@ pub struct Scheduler {
     /// Routes whose frames were in the last one.
     served: Vec<usize>,
     pub(super) draining: bool,
-    /// Realtime frames that wait, and that will. Scratch.
-    pub(super) due: Vec<Due>,
-    pub(super) coming: Vec<Coming>,
+    /// Realtime routes with a deadline, at a moment that is looked at. Scratch.
+    pub(super) ahead: Vec<Ahead>,
 }
 
 #[derive(Clone, Debug)]
@@ -217,8 +216,7 @@ impl Scheduler {
             turn: 0,
             served: Vec::with_capacity(routes.len()),
             draining: false,
-            due: Vec::with_capacity(routes.len()),
-            coming: Vec::with_capacity(routes.len()),
+            ahead: Vec::with_capacity(routes.len()),
         }
     }
 

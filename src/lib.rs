@@ -10,7 +10,7 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`frame`] | one decoded picture, its memory and its times; mailboxes; the outlet into the data plane |
+//! | [`frame`] | one decoded picture, its memory and its times; mailboxes and doorbells; the outlet into the data plane |
 //! | [`source`] | cameras: what opens them, their states, when they are tried again |
 //! | [`preprocess`] | letterbox geometry; picture planes to model tensor |
 //! | [`backend`] | the wall around the runtimes that run models |

@@ -78,12 +78,6 @@ impl Batcher {
         self.times.best_per_frame(frames) + self.preprocess.0 + self.postprocess.0
     }
 
-    /// The slot of a route's frame, if it has one.
-    #[must_use]
-    pub fn slot_of(&self, route: usize) -> Option<usize> {
-        self.written.iter().position(|written| written.route == route)
-    }
-
     /// The slot with the frame that gives way first.
     #[must_use]
     pub fn last(&self) -> Option<usize> {

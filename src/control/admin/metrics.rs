@@ -56,12 +56,14 @@ impl Collector for Report {
 }
 
 impl Report {
+    /// This of each camera, under its name.
+    fn each_camera(&self, of: fn(&CameraSnapshot) -> u64) -> impl Iterator<Item = (Labels<1>, u64)> {
+        self.cameras
+            .iter()
+            .map(move |camera| ([("camera", camera.counts.camera.clone())], of(&camera.counts)))
+    }
+
     fn cameras(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
-        let each = |of: fn(&CameraSnapshot) -> u64| {
-            self.cameras
-                .iter()
-                .map(move |camera| ([("camera", camera.counts.camera.clone())], of(&camera.counts)))
-        };
         let states = self.cameras.iter().flat_map(|camera| {
             CameraState::NAMES.map(|state| {
                 let labels = [("camera", camera.counts.camera.clone()), ("state", state.to_owned())];
@@ -76,38 +78,37 @@ impl Report {
         metrics.counter(
             "gantry_camera_encoded_pictures",
             "Encoded pictures that entered the video decoder.",
-            each(|camera| camera.encoded),
+            self.each_camera(|camera| camera.encoded),
         )?;
         metrics.counter(
             "gantry_camera_skipped_pictures",
             "Encoded pictures that nobody wants and that were therefore not decoded.",
-            each(|camera| camera.skipped),
+            self.each_camera(|camera| camera.skipped),
         )?;
-        metrics.counter("gantry_camera_frames", "Decoded frames.", each(|camera| camera.frames))?;
+        metrics.counter(
+            "gantry_camera_frames",
+            "Decoded frames.",
+            self.each_camera(|camera| camera.frames),
+        )?;
         metrics.counter(
             "gantry_camera_frames_unusable",
             "Frames whose memory made no sense and were thrown away.",
-            each(|camera| camera.unusable),
+            self.each_camera(|camera| camera.unusable),
         )?;
         self.pools(metrics)?;
         metrics.counter(
             "gantry_camera_connects",
             "Connections that delivered at least one frame.",
-            each(|camera| camera.connects),
+            self.each_camera(|camera| camera.connects),
         )?;
         metrics.counter(
             "gantry_camera_failures",
             "Attempts to open the camera that failed, and connections that broke.",
-            each(|camera| camera.failures),
+            self.each_camera(|camera| camera.failures),
         )
     }
 
     fn pools(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
-        let each = |of: fn(&CameraSnapshot) -> u64| {
-            self.cameras
-                .iter()
-                .map(move |camera| ([("camera", camera.counts.camera.clone())], of(&camera.counts)))
-        };
         let slabs = self.cameras.iter().flat_map(|camera| {
             let pool = &camera.counts.pool;
             [("all", pool.slabs), ("high_water", pool.high_water)].map(|(slabs, n)| {
@@ -119,28 +120,28 @@ impl Report {
             "Slabs of the camera's pool, and the most that were out at once.",
             slabs,
         )?;
-        let bytes = each(|camera| camera.pool.slabs * camera.pool.slab_bytes);
+        let bytes = self.each_camera(|camera| camera.pool.slabs * camera.pool.slab_bytes);
         let bytes = bytes.map(|(labels, bytes)| (labels, count(bytes)));
         metrics.gauge("gantry_pool_bytes", "Memory of the camera's pool.", bytes)?;
         metrics.counter(
             "gantry_pool_leases",
             "Slabs that were asked for, got or not.",
-            each(|camera| camera.pool.leases),
+            self.each_camera(|camera| camera.pool.leases),
         )?;
         metrics.counter(
             "gantry_pool_exhausted",
             "Times that all memory of the camera's pool was in use.",
-            each(|camera| camera.exhausted),
+            self.each_camera(|camera| camera.exhausted),
         )?;
         metrics.counter(
             "gantry_frames_in_slab",
             "Frames that lie in our slabs.",
-            each(|camera| camera.pool.in_slab),
+            self.each_camera(|camera| camera.pool.in_slab),
         )?;
         metrics.counter(
             "gantry_frames_aliased",
             "Frames that lie in a slab which the video decoder goes on looking at.",
-            each(|camera| camera.pool.aliased),
+            self.each_camera(|camera| camera.pool.aliased),
         )?;
         let copied = self.cameras.iter().flat_map(|camera| {
             camera.counts.pool.copied.iter().map(move |(reason, pictures)| {

@@ -37,6 +37,7 @@ use crate::model::Model;
 use crate::publish::encode::{Identity, TopicSequence, Topics};
 use crate::publish::mqtt::{self, MqttHandle};
 use crate::publish::{Outbox, SinkInbox, SinkQueue, WhenFull, jsonl, sink_queue};
+use crate::scheduler::DetectConfig;
 use crate::source::state::CameraState;
 use crate::source::{self, CameraConfig, Intake, Source, SourceError};
 use crate::telemetry::{
@@ -224,9 +225,12 @@ impl<'a> Builder<'a> {
         let sinks = config.publish.stdout.then_some("stdout").into_iter();
         let sinks = sinks.chain(config.publish.mqtt.is_some().then_some("mqtt"));
         let prefix = config.publish.mqtt.as_ref().map_or("gantry", |mqtt| &mqtt.prefix);
-        let connecting = |camera: &Camera| Cell::new(camera.source.id.as_str(), CameraState::Connecting);
+        let first = |camera: &Camera| {
+            let state = if camera.enabled { CameraState::Connecting } else { CameraState::Disabled };
+            Cell::new(camera.source.id.as_str(), state)
+        };
         let board = Board {
-            cameras: config.cameras.iter().map(connecting).collect(),
+            cameras: config.cameras.iter().map(first).collect(),
             devices: used_devices(config)
                 .map(|index| Cell::new(&config.devices[index].id, DeviceState::Opening))
                 .collect(),
@@ -314,8 +318,14 @@ impl<'a> Builder<'a> {
             used_devices(config).map(|device| (device, DeviceLoad::new(config, device))).collect();
         let mut intakes = Vec::new();
         for (index, camera) in config.cameras.iter().enumerate() {
-            let outlet = self.routes(camera, &mut loads, &source_token);
-            intakes.push(self.intake(index, camera, outlet));
+            let telemetry = Arc::new(CameraTelemetry::new(camera.source.id.as_str()));
+            self.telemetry.cameras.push(Arc::clone(&telemetry));
+            if camera.enabled {
+                let outlet = self.routes(camera, &mut loads, telemetry, &source_token);
+                intakes.push((camera, self.intake(index, camera, outlet)));
+            } else {
+                telemetry.set_state(CameraState::Disabled.name());
+            }
         }
         self.budget(&loads, &intakes).check(process::available().map(|available| available.bytes))?;
         let doorbells = loads.values().map(|load| Arc::clone(&load.doorbell)).collect();
@@ -330,7 +340,7 @@ impl<'a> Builder<'a> {
     }
 
     /// What is to be made in memory, as far as it is known before the first picture.
-    fn budget(&self, loads: &BTreeMap<usize, DeviceLoad<'_>>, intakes: &[Arc<Intake>]) -> Budget {
+    fn budget(&self, loads: &BTreeMap<usize, DeviceLoad<'_>>, intakes: &[(&Camera, Arc<Intake>)]) -> Budget {
         let (config, mut budget) = (&self.parts.config, Budget::default());
         for (device, load) in loads {
             for (name, routes) in &load.lanes {
@@ -339,7 +349,7 @@ impl<'a> Builder<'a> {
                 budget.add(what, bytes.unwrap_or_default());
             }
         }
-        for (camera, intake) in config.cameras.iter().zip(intakes) {
+        for (camera, intake) in intakes {
             let bytes = source::synthetic::slab_bytes(&camera.source.address, intake.frames_in_flight());
             budget.add(format!("the pictures of {}", camera.source.id), bytes.unwrap_or_default());
         }
@@ -351,6 +361,7 @@ impl<'a> Builder<'a> {
         &mut self,
         camera: &'c Camera,
         loads: &mut BTreeMap<usize, DeviceLoad<'c>>,
+        telemetry: Arc<CameraTelemetry>,
         shutdown: &Shutdown,
     ) -> Outlet {
         let id = &camera.source.id;
@@ -361,15 +372,15 @@ impl<'a> Builder<'a> {
             let model = &self.parts.models[&detect.model];
             let device = device_of(&self.parts.config, &detect.devices);
             let load = loads.get_mut(&device).expect("every device that a camera uses has a load");
-            let telemetry = Arc::new(RouteTelemetry::new(id.as_str(), &model.name));
-            self.telemetry.routes.push(Arc::clone(&telemetry));
+            let counts = Arc::new(RouteTelemetry::new(id.as_str(), &model.name));
+            self.telemetry.routes.push(Arc::clone(&counts));
             let mailbox = Arc::new(Mailbox::new());
-            self.mailboxes.push((Arc::clone(&mailbox), Arc::clone(&telemetry)));
+            self.mailboxes.push((Arc::clone(&mailbox), Arc::clone(&counts)));
             let ringer = load.doorbell.ringer(load.routes);
             load.lanes.entry(&detect.model).or_default().push(Route {
                 number: load.routes,
                 mailbox: Arc::clone(&mailbox),
-                telemetry: Arc::clone(&telemetry),
+                telemetry: Arc::clone(&counts),
                 spec: detect.route(),
                 region: camera.region,
                 score_min: detect.score_min.unwrap_or(model.score_min),
@@ -377,10 +388,9 @@ impl<'a> Builder<'a> {
                 topic: Arc::clone(&topic),
             });
             load.routes += 1;
-            routes.push(OutletRoute { mailbox, ringer, telemetry, pace: detect.rate_max.map(Pace::new) });
+            let pace = detect.rate_max.map(Pace::new);
+            routes.push(OutletRoute { mailbox, ringer, telemetry: counts, pace });
         }
-        let telemetry = Arc::new(CameraTelemetry::new(id.as_str()));
-        self.telemetry.cameras.push(Arc::clone(&telemetry));
         let delivery = if lossless { Delivery::Lossless } else { Delivery::NewestWins };
         Outlet::new(routes, delivery, telemetry, shutdown.clone())
     }
@@ -445,9 +455,13 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn cameras(&self, intakes: Vec<Arc<Intake>>, shutdown: &Shutdown) -> Result<Vec<Thread>, PipelineError> {
+    fn cameras(
+        &self,
+        intakes: Vec<(&Camera, Arc<Intake>)>,
+        shutdown: &Shutdown,
+    ) -> Result<Vec<Thread>, PipelineError> {
         let mut cameras = Vec::new();
-        for (camera, intake) in self.parts.config.cameras.iter().zip(intakes) {
+        for (camera, intake) in intakes {
             let config = camera.source.clone();
             let source = source::open(&config)
                 .map_err(|source| PipelineError::Source { camera: config.id.to_string(), source })?;
@@ -504,8 +518,7 @@ struct DeviceLoad<'a> {
 
 impl DeviceLoad<'_> {
     fn new(config: &Config, device: usize) -> Self {
-        let detects = config.cameras.iter().flat_map(|camera| &camera.detect);
-        let routes = detects.filter(|detect| device_of(config, &detect.devices) == device).count();
+        let routes = used_by(config).filter(|detect| device_of(config, &detect.devices) == device).count();
         Self { doorbell: Arc::new(Doorbell::new(routes)), routes: 0, lanes: BTreeMap::new() }
     }
 }
@@ -546,11 +559,13 @@ impl fmt::Debug for Parts {
 
 /// Indices of the devices that some camera uses, in the order of the config.
 fn used_devices(config: &Config) -> impl Iterator<Item = usize> {
-    let used = |index: &usize| {
-        let mut detects = config.cameras.iter().flat_map(|camera| &camera.detect);
-        detects.any(|detect| device_of(config, &detect.devices) == *index)
-    };
+    let used = |index: &usize| used_by(config).any(|detect| device_of(config, &detect.devices) == *index);
     (0..config.devices.len()).filter(used)
+}
+
+/// What the cameras that are used have looked for in their pictures.
+fn used_by(config: &Config) -> impl Iterator<Item = &DetectConfig> {
+    config.cameras.iter().filter(|camera| camera.enabled).flat_map(|camera| &camera.detect)
 }
 
 /// The device that runs a camera's model, by its index: the first of its `devices`, or the first of the config.

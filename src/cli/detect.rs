@@ -91,6 +91,7 @@ fn config(args: &DetectArgs) -> Config {
     };
     let mut ids = BTreeMap::new();
     let camera = |file: &PathBuf| Camera {
+        enabled: true,
         source: CameraConfig::new(camera_id(file, &mut ids), Address::File(file.clone())),
         region: RegionConfig::default(),
         detect: vec![DetectConfig {

@@ -87,6 +87,8 @@ impl Listen {
 /// A camera and the models that look at it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Camera {
+    /// Whether it is used.
+    pub enabled: bool,
     /// The camera.
     pub source: CameraConfig,
     /// The part of its pictures that the models see.

@@ -153,6 +153,7 @@ fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Op
         address => address_text(address),
     };
     out.key("source", &quoted(&address));
+    out.key("enabled", &camera.enabled.to_string());
     print_credentials(out, source.username.as_deref(), source.password.as_ref(), keeper);
     let transport = match source.transport {
         Transport::Tcp => "tcp",
@@ -161,6 +162,7 @@ fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Op
     };
     out.key("transport", transport);
     out.key("stale_after", &duration_text(source.stale_after));
+    out.key("damaged_max", &source.damaged_max.to_string());
     out.optional("cpus", cpus.map(cpus_text));
     out.key("video_decode", source.video_decode.name());
     if camera.region != RegionConfig::default() {

@@ -273,6 +273,13 @@ pub static CAMERA: &[Key] = &[
         meaning: "rtsp://host/…, rtsps://host/…, v4l2:///dev/video0, file://video.mp4, or test://pattern?size=640x480&rate=25",
     },
     Key {
+        name: "enabled",
+        kind: Kind::Boolean,
+        presence: Presence::Default("true"),
+        example: "",
+        meaning: "whether it is used; one that is not is told as `disabled`",
+    },
+    Key {
         name: "username",
         kind: Kind::Text,
         presence: Presence::Optional,
@@ -305,7 +312,14 @@ pub static CAMERA: &[Key] = &[
         kind: Kind::Duration(Duration::from_millis(500), Duration::from_secs(600)),
         presence: Presence::Default("3s"),
         example: "",
-        meaning: "a live camera without a new frame for so long is opened anew, 500ms to 10m",
+        meaning: "a live camera without a good frame for so long is `stale`, and opened anew, 500ms to 10m",
+    },
+    Key {
+        name: "damaged_max",
+        kind: Kind::Number(0.01, 1.0),
+        presence: Presence::Default("0.2"),
+        example: "",
+        meaning: "a camera of whose pictures a larger share is damaged, over 5 s, is `corrupt`, 0.01 to 1",
     },
     Key {
         name: "cpus",

@@ -201,6 +201,7 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
     let pixels = |name| region.integer(name).and_then(|pixels| u32::try_from(pixels).ok());
     let detect = section.list("detect").map(|item| detect(item.section()?, first_device));
     Some(Camera {
+        enabled: section.boolean("enabled")?,
         region: RegionConfig {
             x: pixels("x")?,
             y: pixels("y")?,
@@ -218,6 +219,7 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
                 _ => Transport::Tcp,
             },
             stale_after: section.duration("stale_after")?,
+            damaged_max: section.number("damaged_max")?,
             video_decode: VideoDecode::from_name(section.text("video_decode")?)?,
             replay: None,
         },

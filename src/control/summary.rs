@@ -31,7 +31,7 @@ pub fn text(counters: &Snapshot, uptime: Duration) -> String {
             &format!("camera {}", camera.camera),
             &format!(
                 "{}, {} encoded in, {} skipped, {} frames out, {} decoded into our slabs, {} copied, {} of {} slabs at once, \
-                 {} unusable, {} exhausted, {} connects, {} failures",
+                 {} unusable, {} exhausted, {} connects, {} failures, {} pipelines left behind",
                 camera.state,
                 camera.encoded,
                 camera.skipped,
@@ -43,7 +43,8 @@ pub fn text(counters: &Snapshot, uptime: Duration) -> String {
                 camera.unusable,
                 camera.exhausted,
                 camera.connects,
-                camera.failures
+                camera.failures.values().sum::<u64>(),
+                camera.abandoned
             ),
         );
     }

@@ -15,7 +15,7 @@ use crate::frame::CameraId;
 use crate::frame::clock::wall_time;
 use crate::pipeline::{Board, Pipeline};
 use crate::publish::SinkEnd;
-use crate::publish::encode::{self, EventTime, Identity, Topics};
+use crate::publish::encode::{self, CameraTold, EventTime, Identity, Topics};
 use crate::publish::event::Stamp;
 use crate::source::state::CameraState;
 use crate::telemetry::histogram;
@@ -162,7 +162,8 @@ impl<'a> Supervisor<'a> {
             }
         }
         let cameras: Vec<_> = board.cameras.iter().map(|camera| (&camera.name, camera.get().0)).collect();
-        if cameras.iter().all(|(_, state)| state.is_final()) {
+        let mut used = cameras.iter().filter(|(_, state)| *state != CameraState::Disabled).peekable();
+        if used.peek().is_some() && used.all(|(_, state)| state.is_final()) {
             return Some(all_final(&cameras));
         }
         let ready = devices.iter().all(|(_, state)| *state != DeviceState::Opening);
@@ -204,7 +205,15 @@ impl<'a> Supervisor<'a> {
         if let Some(mqtt) = self.pipeline.mqtt() {
             let (camera, at) = (CameraId::new(camera), EventTime::now());
             let since = Stamp::new(wall_time(since, at.now, at.wall));
-            let payload = encode::camera_state(self.identity, &camera, state.name(), state.reason(), since);
+            let mut counts = self.pipeline.telemetry().cameras.iter();
+            let counts = counts.find(|counts| counts.camera == camera.as_str());
+            let told = CameraTold {
+                state: state.name(),
+                reason: state.reason(),
+                since,
+                frame_age_ms: counts.and_then(|counts| counts.frame_age_ms(at.now)),
+            };
+            let payload = encode::camera_state(self.identity, &camera, told);
             mqtt.set_retained(self.topics.camera_state(&camera), payload);
         }
     }
@@ -219,7 +228,7 @@ fn refusal(device: &DeviceState) -> Option<String> {
 
 fn all_final(cameras: &[(&String, CameraState)]) -> Ended {
     let failed = |(camera, state): &(&String, CameraState)| match state {
-        CameraState::Failed { reason } => Some(((*camera).clone(), reason.clone())),
+        CameraState::Failed { reason, is_retried: false } => Some(((*camera).clone(), reason.clone())),
         _ => None,
     };
     let failed: Vec<_> = cameras.iter().filter_map(failed).collect();
@@ -234,8 +243,12 @@ fn status(board: &Board) -> String {
 }
 
 fn sentence(cameras: &[(&String, CameraState)], devices: &[(&String, DeviceState)]) -> String {
-    let live = cameras.iter().filter(|(_, state)| *state == CameraState::Live).count();
-    let mut text = format!("{live} of {} cameras live", cameras.len());
+    let count = |wanted| cameras.iter().filter(|(_, state)| *state == wanted).count();
+    let (live, disabled) = (count(CameraState::Live), count(CameraState::Disabled));
+    let mut text = format!("{live} of {} cameras live", cameras.len() - disabled);
+    if disabled > 0 {
+        text.push_str(&format!(", {disabled} disabled"));
+    }
     for (camera, state) in cameras {
         if let Some(reason) = state.reason() {
             text.push_str(&format!("; {camera} {}: {reason}", state.name()));
@@ -276,7 +289,7 @@ mod tests {
     fn files_that_all_ended_end_the_run_and_a_failed_one_is_named() {
         let (one, two) = ("a".to_owned(), "b".to_owned());
         assert_eq!(all_final(&[(&one, CameraState::Ended)]), Ended::CamerasEnded);
-        let failed = CameraState::Failed { reason: "empty".into() };
+        let failed = CameraState::Failed { reason: "empty".into(), is_retried: false };
         let ended = all_final(&[(&one, CameraState::Ended), (&two, failed)]);
         assert_eq!(ended, Ended::CamerasFailed(vec![("b".into(), "empty".into())]));
     }

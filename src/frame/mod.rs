@@ -335,6 +335,8 @@ pub struct Frame {
     pub id: u64,
     /// When things happened to it.
     pub times: FrameTimes,
+    /// The state that its camera was in when it came.
+    pub camera_state: &'static str,
     geometry: Geometry,
     /// There as long as anybody holds the frame.
     memory: Option<Memory>,
@@ -353,7 +355,7 @@ impl Frame {
         memory: Memory,
     ) -> Result<Self, FrameError> {
         geometry.check(memory.bytes().len())?;
-        Ok(Self { camera, id, times, geometry, memory: Some(memory) })
+        Ok(Self { camera, id, times, camera_state: "live", geometry, memory: Some(memory) })
     }
 
     /// What the bytes mean.

@@ -202,6 +202,7 @@ impl DetectionEncoder {
             received_at: stamp(frame.times.received),
             age_ms: frame.times.captured.age(at.now).map(|age| ms(micros(age))),
             late: at.punctuality == Punctuality::Late,
+            camera_state: frame.camera_state,
             model: ModelRef { name: &self.model, version: &self.version, device: &self.device },
             frame: FrameRef { id: frame.id, width: geometry.width, height: geometry.height },
             detections: DetectionList { detections, labels: &self.labels },
@@ -217,9 +218,9 @@ impl DetectionEncoder {
     }
 }
 
-/// The most bytes of a message without its names and detections: 321 are keys, brackets and the schema's name, and its 20
+/// The most bytes of a message without its names and detections: 351 are keys, a state, brackets and the schema's name, and its 20
 /// numbers and times take no more than 27 each.
-const MESSAGE_BYTES: usize = 864;
+const MESSAGE_BYTES: usize = 896;
 
 /// The most bytes of a detection without its label: 62 are keys and brackets, 10 the class, and no float takes more than
 /// 24.
@@ -249,15 +250,23 @@ pub fn status(identity: &Identity, reason: StatusReason, since: Stamp) -> Bytes 
     json(&event, 256)
 }
 
-/// Encodes a `gantry.camera/1`: `state` is the state's name, `reason` why, where there is a why, without secrets.
+/// What is told of a camera.
+#[derive(Clone, Copy, Debug)]
+pub struct CameraTold<'a> {
+    /// The state's name.
+    pub state: &'a str,
+    /// Why, where there is a why, without secrets.
+    pub reason: Option<&'a str>,
+    /// Since when.
+    pub since: Stamp,
+    /// How old the picture of its newest good frame is, in milliseconds.
+    pub frame_age_ms: Option<f64>,
+}
+
+/// Encodes a `gantry.camera/1`.
 #[must_use]
-pub fn camera_state(
-    identity: &Identity,
-    camera: &CameraId,
-    state: &str,
-    reason: Option<&str>,
-    since: Stamp,
-) -> Bytes {
+pub fn camera_state(identity: &Identity, camera: &CameraId, told: CameraTold<'_>) -> Bytes {
+    let CameraTold { state, reason, since, frame_age_ms } = told;
     let event = CameraEvent {
         schema: "gantry.camera/1",
         node: &identity.node,
@@ -266,6 +275,7 @@ pub fn camera_state(
         state,
         reason,
         since,
+        frame_age_ms,
     };
     json(&event, 256)
 }

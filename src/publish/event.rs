@@ -35,6 +35,8 @@ pub struct DetectionEvent<'a> {
     pub age_ms: Option<f64>,
     /// Whether it came after its deadline; only where `publish_late` asks for those.
     pub late: bool,
+    /// The state that the camera was in when the picture came: what is seen in a frozen picture is no news.
+    pub camera_state: &'static str,
     /// Who looked.
     pub model: ModelRef<'a>,
     /// The picture.
@@ -185,6 +187,8 @@ pub struct CameraEvent<'a> {
     pub reason: Option<&'a str>,
     /// Since when it is in this state.
     pub since: Stamp,
+    /// Milliseconds from when the picture of its newest good frame was taken to this message; null before the first.
+    pub frame_age_ms: Option<f64>,
 }
 
 /// `gantry.health/1`: every counter. Topic `<prefix>/<node>/health`, every 10 s, QoS 0, not retained.

@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use crate::telemetry::FailureCause;
+
 /// Enough of a file's beginning to know a web page.
 const HEAD: u64 = 512;
 
@@ -30,27 +32,30 @@ pub(super) fn check(path: &Path) -> Result<(), String> {
 /// Looks whether a camera's device is there and may be used.
 ///
 /// # Errors
-/// Why it cannot be used, in words.
+/// Why it cannot be used.
 #[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "only GStreamer opens devices"))]
-pub(super) fn check_device(path: &Path) -> Result<(), String> {
-    match File::options().read(true).write(true).open(path) {
+pub(super) fn check_device(path: &Path) -> Result<(), (FailureCause, String)> {
+    let (cause, reason) = match File::options().read(true).write(true).open(path) {
         Ok(device) => match device.metadata() {
-            Ok(found) if !found.file_type().is_char_device() => Err("it is a file, not a device".to_owned()),
-            _ => Ok(()),
+            Ok(found) if !found.file_type().is_char_device() => {
+                (FailureCause::Unusable, "it is a file, not a device")
+            }
+            _ => return Ok(()),
         },
-        Err(error) => Err(match error.kind() {
-            ErrorKind::NotFound => {
-                "there is no such device; is the camera plugged in? `ls /dev/v4l/by-id` shows those that are"
-                    .to_owned()
-            }
-            ErrorKind::PermissionDenied => {
-                "there is no permission to use it; add the user that runs Gantry to the group `video`"
-                    .to_owned()
-            }
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound => (
+                FailureCause::Unreachable,
+                "there is no such device; is the camera plugged in? `ls /dev/v4l/by-id` shows those that are",
+            ),
+            ErrorKind::PermissionDenied => (
+                FailureCause::Local,
+                "there is no permission to use it; add the user that runs Gantry to the group `video`",
+            ),
             // Such as a camera that is used by another program. GStreamer says it in its own way.
             _ => return Ok(()),
-        }),
-    }
+        },
+    };
+    Err((cause, reason.to_owned()))
 }
 
 /// Whether these first bytes are a web page's.

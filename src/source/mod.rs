@@ -4,32 +4,32 @@
 //! again and again, with a back-off, until the daemon ends. The [`gstreamer`] source opens everything that is a stream;
 //! [`synthetic`] makes patterns and reads pictures and raw frames without GStreamer.
 
+pub mod backoff;
 pub mod gstreamer;
+mod intake;
 mod local;
 mod metronome;
 pub mod state;
 pub mod synthetic;
 pub mod thinning;
 pub mod video;
+pub mod watch;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tracing::{debug, error, info, warn};
+use backoff::Backoff;
+pub use intake::Intake;
+use thinning::VideoDecode;
+use tracing::debug;
 
-use crate::frame::outlet::{Outlet, Stopped};
-use crate::frame::slab::SlabPool;
-use crate::frame::{CameraId, Frame, FramePool, FrameTimes, Geometry, Memory};
+use crate::frame::CameraId;
 use crate::memory::MemoryError;
 use crate::secret::Secret;
-use crate::telemetry::{CameraTelemetry, error_chain, is_tried_again};
+use crate::telemetry::{FailureCause, error_chain};
 use crate::threads::{Heartbeat, Shutdown};
-use metronome::Metronome;
-use state::{Backoff, CameraState};
-use thinning::VideoDecode;
 
 /// A camera as configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +44,10 @@ pub struct CameraConfig {
     pub password: Option<Secret>,
     /// How RTP comes.
     pub transport: Transport,
-    /// A live camera that delivers no frame for this long is opened anew.
+    /// A live camera that delivers no good frame for this long is stale.
     pub stale_after: Duration,
+    /// It is corrupt when more than this share of its pictures is damaged, 0 to 1.
+    pub damaged_max: f64,
     /// Which of its pictures are decoded.
     pub video_decode: VideoDecode,
     /// How a file is played again and again, as if it were a camera; once and no faster than it is taken, when none.
@@ -109,6 +111,7 @@ impl CameraConfig {
             password: None,
             transport: Transport::Tcp,
             stale_after: Duration::from_secs(3),
+            damaged_max: 0.2,
             video_decode: VideoDecode::Auto,
             replay: None,
         }
@@ -145,9 +148,15 @@ impl Address {
         }
     }
 
+    /// Whether a real camera is there, which can fail as cameras do.
+    #[must_use]
+    pub fn is_a_camera(&self) -> bool {
+        matches!(self, Self::Rtsp(_) | Self::V4l2(_))
+    }
+
     /// That it cannot be opened.
-    fn refused(&self, reason: impl Into<String>) -> SourceError {
-        SourceError::Open { address: self.to_string(), reason: reason.into() }
+    fn refused(&self, cause: FailureCause, reason: impl Into<String>) -> SourceError {
+        SourceError::Open { address: self.to_string(), cause, reason: reason.into() }
     }
 
     /// What somebody else says of a connection to this address, without the part that `Display` leaves out.
@@ -229,8 +238,8 @@ pub fn open(config: &CameraConfig) -> Result<Box<dyn Source>, SourceError> {
     }
 }
 
-/// Runs a camera until `shutdown` begins, a file has ended, or a file has failed. What it does is reported to the
-/// intake's owner; each new cause of a failure is logged once.
+/// Runs a camera until `shutdown` begins, a file has ended, or a file has failed. Each change of its state is logged and
+/// reported to the intake's owner, once.
 pub fn run(
     config: &CameraConfig,
     source: &mut dyn Source,
@@ -240,7 +249,6 @@ pub fn run(
 ) {
     let camera = &config.id;
     let mut backoff = Backoff::default();
-    let mut told: Option<String> = None;
     loop {
         heartbeat.beat();
         intake.connecting();
@@ -249,36 +257,23 @@ pub fn run(
             return;
         }
         let live = intake.live_for(Instant::now());
-        if live > Duration::ZERO {
-            told = None;
-        }
-        let reason = match outcome {
+        let error = match outcome {
             Ok(End::Stopped) => return,
             // A file without a frame would begin again for ever.
             Ok(End::EndOfStream) if config.replay.is_some() && live > Duration::ZERO => continue,
-            Ok(End::EndOfStream) if config.address.ends() => {
-                info!(%camera, "the camera's file has ended");
-                intake.report(CameraState::Ended);
-                return;
-            }
-            Ok(End::EndOfStream) => "the camera closed the stream".to_owned(),
-            Err(error) => error_chain(&error),
+            Ok(End::EndOfStream) if config.address.ends() => return intake.ended(None),
+            Ok(End::EndOfStream) => SourceError::Closed,
+            Err(error) => error,
         };
-        intake.telemetry.failures.add(1);
+        let (cause, reason) = (error.cause(), error_chain(&error));
+        intake.telemetry().failed(cause);
         if config.address.ends() {
-            error!(%camera, "{reason}");
-            intake.report(CameraState::Failed { reason });
-            return;
+            return intake.ended(Some(reason));
         }
-        let retry_in = backoff.next(live, fastrand::f64());
-        if told.as_ref() == Some(&reason) {
-            debug!(%camera, ?retry_in, "{reason}");
-        } else {
-            warn!(%camera, "{}", is_tried_again(&reason));
-            told = Some(reason.clone());
-            // Not at each try: that is no change, and who reads the state wants to know since when it is so.
-            intake.report(CameraState::Reconnecting { reason });
-        }
+        let retry_in = backoff.next(cause, live, fastrand::f64());
+        debug!(%camera, ?retry_in, "{reason}");
+        // What a camera says while it starts again is not its last word.
+        intake.lost(&reason, backoff::wants_a_person(cause) && !backoff.has_hope());
         heartbeat.idle();
         if shutdown.wait(retry_in) {
             return;
@@ -304,201 +299,6 @@ fn without_credentials(url: &url::Url) -> url::Url {
     url
 }
 
-/// Where a source's frames go. It is shared with the threads that GStreamer delivers on.
-pub struct Intake {
-    camera: CameraId,
-    telemetry: Arc<CameraTelemetry>,
-    outlet: Mutex<Outlet>,
-    frames_in_flight: usize,
-    period: Option<Duration>,
-    /// How far apart frames come while the source itself keeps to the rate, in nanoseconds; 0 while it does not.
-    spacing: AtomicU64,
-    frames: FramePool,
-    /// The newest pool of the camera's, kept over a broken connection.
-    slabs: Mutex<Option<SlabPool>>,
-    /// Holds a file back that is played as if it were a camera.
-    metronome: Option<Mutex<Metronome>>,
-    next_id: AtomicU64,
-    origin: Instant,
-    /// Milliseconds from `origin` to this connection's first and newest frame, plus 1; 0 for none yet.
-    first_frame: AtomicU64,
-    newest_frame: AtomicU64,
-    refusal_told: AtomicBool,
-    report: Box<dyn Fn(CameraState) + Send + Sync>,
-}
-
-impl Intake {
-    /// An intake for a camera. Each change of the camera's state is given to `report`, which must not block.
-    #[must_use]
-    pub fn new(
-        config: &CameraConfig,
-        outlet: Outlet,
-        report: Box<dyn Fn(CameraState) + Send + Sync>,
-    ) -> Self {
-        let (frames_in_flight, period) = (outlet.frames_in_flight(), outlet.period());
-        Self {
-            camera: config.id.clone(),
-            metronome: config.replay.and_then(Metronome::new).map(Mutex::new),
-            telemetry: Arc::clone(outlet.telemetry()),
-            outlet: Mutex::new(outlet),
-            frames_in_flight,
-            period,
-            spacing: AtomicU64::new(0),
-            frames: FramePool::new(frames_in_flight),
-            slabs: Mutex::new(None),
-            next_id: AtomicU64::new(1),
-            origin: Instant::now(),
-            first_frame: AtomicU64::new(0),
-            newest_frame: AtomicU64::new(0),
-            refusal_told: AtomicBool::new(false),
-            report,
-        }
-    }
-
-    /// The camera's id.
-    #[must_use]
-    pub fn camera(&self) -> &CameraId {
-        &self.camera
-    }
-
-    /// The camera's counters.
-    #[must_use]
-    pub fn telemetry(&self) -> &CameraTelemetry {
-        &self.telemetry
-    }
-
-    /// The most frames of the camera's that are under way at once.
-    #[must_use]
-    pub fn frames_in_flight(&self) -> usize {
-        self.frames_in_flight
-    }
-
-    /// How far apart the frames are that the fastest model wants; none where one wants all there are.
-    #[must_use]
-    pub fn period(&self) -> Option<Duration> {
-        self.period
-    }
-
-    /// The source itself keeps to the rate with the frame that is delivered next, and its frames come so far apart; or it
-    /// does not.
-    pub fn set_spacing(&self, spacing: Option<Duration>) {
-        let nanos = spacing.map_or(0, |spacing| u64::try_from(spacing.as_nanos()).unwrap_or(u64::MAX));
-        self.spacing.store(nanos, Ordering::Relaxed);
-    }
-
-    /// A picture came at `at` that nobody wants decoded: the camera is silent no more than with a frame.
-    pub fn skip(&self, at: Instant) {
-        self.telemetry.skipped.add(1);
-        if self.newest_frame.load(Ordering::Relaxed) > 0 {
-            self.newest_frame.store(self.stamp(at), Ordering::Relaxed);
-        }
-    }
-
-    /// Memory for the camera's pictures, of `len` bytes each: for all frames that are under way at once, and for `held`
-    /// more that the source holds. It is made here, unless the connection before had the same. A pool of another size is
-    /// freed when the last of its frames returns.
-    ///
-    /// # Errors
-    /// When the machine has not that much memory left, or cannot give it as it is required.
-    pub fn slabs(&self, len: usize, held: usize) -> Result<SlabPool, MemoryError> {
-        let mut newest = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = self.frames_in_flight + held;
-        if let Some(pool) = newest.as_ref().filter(|pool| pool.slab_len() == len && pool.slabs() == count) {
-            return Ok(pool.clone());
-        }
-        // Before the new one is made, so that both are there at once only as far as frames of the old one are under way.
-        *newest = None;
-        let pool = SlabPool::new(len, count, Arc::clone(&self.telemetry))?;
-        Ok(newest.insert(pool).clone())
-    }
-
-    /// Delivers a decoded picture. Memory that makes no sense is counted, told once a connection, and is no reason to
-    /// end. A lossless source waits here, and so does a file that is played as if it were a camera; `waiting` is called
-    /// before each wait.
-    ///
-    /// # Errors
-    /// [`Stopped`] when the daemon is ending.
-    pub fn deliver(
-        &self,
-        mut times: FrameTimes,
-        geometry: Geometry,
-        memory: Memory,
-        mut waiting: impl FnMut(),
-    ) -> Result<(), Stopped> {
-        let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(metronome) = &self.metronome {
-            let due = metronome.lock().unwrap_or_else(PoisonError::into_inner).due(times.ready, times.pts);
-            waiting();
-            outlet.wait_until(due)?;
-            // As if it had come only now.
-            let held = Instant::now() - times.ready;
-            (times.received, times.ready) = (times.received + held, times.ready + held);
-        }
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let frame = match Frame::new(self.camera.clone(), id, times, geometry, memory) {
-            Ok(frame) => self.frames.fill(frame),
-            Err(error) => {
-                self.refuse(&error.to_string());
-                return Ok(());
-            }
-        };
-        let stamp = self.stamp(times.ready);
-        self.newest_frame.store(stamp, Ordering::Relaxed);
-        if self.first_frame.compare_exchange(0, stamp, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.telemetry.connects.add(1);
-            info!(camera = %self.camera, format = geometry.format.name(), "live: {}x{}", geometry.width, geometry.height);
-            self.report(CameraState::Live);
-        }
-        let spacing = Duration::from_nanos(self.spacing.load(Ordering::Relaxed));
-        outlet.send(frame, spacing, waiting)
-    }
-
-    /// Counts a picture that cannot be made a frame, and tells the first of a connection.
-    pub fn refuse(&self, reason: &str) {
-        self.telemetry.unusable.add(1);
-        if !self.refusal_told.swap(true, Ordering::Relaxed) {
-            warn!(camera = %self.camera, "a frame was thrown away: {reason}");
-        }
-    }
-
-    /// How long ago this connection's newest frame came; none before the first.
-    #[must_use]
-    pub fn silent_for(&self, now: Instant) -> Option<Duration> {
-        let newest = self.newest_frame.load(Ordering::Relaxed);
-        (newest > 0).then(|| Duration::from_millis(self.stamp(now).saturating_sub(newest)))
-    }
-
-    fn live_for(&self, now: Instant) -> Duration {
-        match self.first_frame.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            first => Duration::from_millis(self.stamp(now).saturating_sub(first).max(1)),
-        }
-    }
-
-    fn connecting(&self) {
-        self.first_frame.store(0, Ordering::Relaxed);
-        self.newest_frame.store(0, Ordering::Relaxed);
-        self.refusal_told.store(false, Ordering::Relaxed);
-        self.set_spacing(None);
-    }
-
-    fn report(&self, state: CameraState) {
-        self.telemetry.set_state(state.name());
-        (self.report)(state);
-    }
-
-    fn stamp(&self, at: Instant) -> u64 {
-        let millis = at.saturating_duration_since(self.origin).as_millis();
-        u64::try_from(millis).unwrap_or(u64::MAX - 1) + 1
-    }
-}
-
-impl fmt::Debug for Intake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Intake").field("camera", &self.camera).finish_non_exhaustive()
-    }
-}
-
 /// Why a camera could not be opened, or broke. No variant holds a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -521,6 +321,8 @@ pub enum SourceError {
     Open {
         /// The camera's address.
         address: String,
+        /// Why.
+        cause: FailureCause,
         /// Why, in words, with the cure where one is known.
         reason: String,
     },
@@ -541,14 +343,32 @@ pub enum SourceError {
         /// Why, in words.
         reason: String,
     },
-    /// It was open and no frame came.
-    #[error("no frame for {:.1} s{hint}", silent.as_secs_f64())]
+    /// It was open and ended, without a word.
+    #[error("the camera closed the stream")]
+    Closed,
+    /// It was open and no good frame came.
+    #[error("no frame for {:.1} s: {hint}", silent.as_secs_f64())]
     Stale {
         /// For how long.
         silent: Duration,
-        /// What did come, if anything is known.
+        /// What came instead.
         hint: String,
     },
+}
+
+impl SourceError {
+    /// Why, as far as the next try depends on it.
+    #[must_use]
+    pub fn cause(&self) -> FailureCause {
+        match self {
+            Self::NoGstreamer { .. } | Self::MissingElement { .. } | Self::Memory { .. } => {
+                FailureCause::Local
+            }
+            Self::Open { cause, .. } => *cause,
+            Self::Broken { .. } | Self::Closed => FailureCause::Broken,
+            Self::Stale { .. } => FailureCause::Stale,
+        }
+    }
 }
 
 #[cfg(test)]

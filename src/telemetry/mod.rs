@@ -21,7 +21,7 @@ mod words;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-pub use camera::{CameraSnapshot, CameraTelemetry};
+pub use camera::{CameraSnapshot, CameraTelemetry, FailureCause};
 pub use counter::Counter;
 pub use device::{BatchSize, BatchSnapshot, BatchTelemetry, DeviceSnapshot, DeviceTelemetry};
 pub use histogram::Quantiles;
@@ -88,7 +88,7 @@ impl Telemetry {
         let threads =
             threads.read().iter().map(|(&kind, threads)| ThreadsSnapshot::new(kind, threads)).collect();
         Snapshot {
-            cameras: self.cameras.iter().map(|camera| camera.snapshot()).collect(),
+            cameras: self.cameras.iter().map(|camera| camera.snapshot(now)).collect(),
             routes: self.routes.iter().map(|route| route.snapshot(now)).collect(),
             devices: self.devices.iter().map(|device| device.snapshot()).collect(),
             sinks: self.sinks.iter().map(|sink| sink.snapshot(now)).collect(),

@@ -332,3 +332,21 @@ fn a_check_does_not_listen() {
     let output = crate::support::gantry(&["check", "-c", file.to_str().unwrap()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn a_camera_that_is_switched_off_is_told_as_that_and_costs_nothing() {
+    let off = pattern("press-2").replace("source", "enabled: false, source");
+    let (gantry, address) = start(&config("", &format!("{}, {off}", pattern("press-1")), "127.0.0.1:0"));
+    eventually("it is ready", SOON, || get(address, "/ready").code == 200);
+    eventually("frames come", SOON, || status(address)["cameras"][0]["frames"].as_u64() > Some(10));
+    let report = status(address);
+    assert_eq!(report["cameras"][1]["state"], "disabled");
+    assert_eq!(report["cameras"][1]["frame_age_ms"], Value::Null);
+    assert!(report["cameras"][0]["frame_age_ms"].as_f64().unwrap() < 10_000.0);
+    assert_eq!(report["routes"].as_array().unwrap().len(), 1);
+    assert_eq!(report["status"], "1 of 1 cameras live, 1 disabled");
+    let metrics = parse(&get(address, "/metrics").body);
+    assert_eq!(metrics[r#"gantry_camera_state{camera="press-2",state="disabled"}"#].to_string(), "1");
+    assert!(!metrics.contains_key(r#"gantry_camera_frame_age_seconds{camera="press-2"}"#));
+    drop(gantry);
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::bounded;
-use gantry::publish::encode::{TopicSequence, camera_state, health};
+use gantry::publish::encode::{CameraTold, TopicSequence, camera_state, health};
 use gantry::publish::event::Stamp;
 use gantry::publish::{MqttConfig, Outbox, SinkEnd, WhenFull, jsonl, sink_queue};
 use gantry::telemetry::{SinkTelemetry, Telemetry};
@@ -92,7 +92,8 @@ fn states_are_told_again_to_a_broker_that_has_forgotten_them() {
     let rig = Rig::start(&broker.config());
     let state = |camera: &str, state: &str| {
         let camera = gantry::frame::CameraId::new(camera);
-        let payload = camera_state(&rig.identity, &camera, state, None, Stamp::now());
+        let told = CameraTold { state, reason: None, since: Stamp::now(), frame_age_ms: None };
+        let payload = camera_state(&rig.identity, &camera, told);
         rig.handle.set_retained(rig.topics.camera_state(&camera), payload);
     };
     state("press-1", "connecting");

@@ -81,6 +81,11 @@ impl RtspServer {
         stats[path]["frames_sent"].as_u64().unwrap()
     }
 
+    /// Sends the simulator a signal: `STOP` is a camera that hangs, with its connections open.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

@@ -8,6 +8,8 @@ mod keyframes;
 mod memory;
 #[cfg(feature = "gstreamer")]
 mod rtsp;
+#[cfg(feature = "gstreamer")]
+mod states;
 mod synthetic;
 #[cfg(feature = "gstreamer")]
 mod usb;

@@ -165,7 +165,7 @@ impl Bench<'_> {
             return Err(BenchError::Refused(refused));
         }
         let failed = board.cameras.iter().filter_map(|camera| match camera.get().0 {
-            CameraState::Failed { reason } => Some(format!("{}: {reason}", camera.name)),
+            CameraState::Failed { reason, .. } => Some(format!("{}: {reason}", camera.name)),
             _ => None,
         });
         let failed: Vec<_> = failed.collect();
@@ -193,8 +193,10 @@ impl Bench<'_> {
         let board = self.pipeline.board();
         let cameras = board.cameras.iter().filter_map(|camera| match camera.get().0 {
             CameraState::Live | CameraState::Ended => None,
-            CameraState::Reconnecting { reason } => Some(format!("{}: {reason}", camera.name)),
-            state => Some(format!("{} is {}", camera.name, state.name())),
+            state => Some(match state.reason() {
+                Some(reason) => format!("{}: {reason}", camera.name),
+                None => format!("{} is {}", camera.name, state.name()),
+            }),
         });
         let devices = board.devices.iter().filter_map(|device| match device.get().0 {
             DeviceState::Ready { .. } => None,

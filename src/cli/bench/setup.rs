@@ -22,6 +22,7 @@ pub(super) fn config(args: &BenchArgs) -> Result<Config, String> {
     let seen = source(args)?;
     let model = args.model.clone().ok_or("--model is missing")?;
     let camera = |number: u16| Camera {
+        enabled: true,
         source: CameraConfig { id: CameraId::new(&format!("camera-{number}")), ..seen.clone() },
         detect: vec![DetectConfig {
             model: model.clone(),

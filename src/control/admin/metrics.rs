@@ -101,10 +101,30 @@ impl Report {
             "Connections that delivered at least one frame.",
             self.each_camera(|camera| camera.connects),
         )?;
+        let failures = self.cameras.iter().flat_map(|camera| {
+            camera.counts.failures.iter().map(move |(cause, failures)| {
+                let labels = [("camera", camera.counts.camera.clone()), ("cause", (*cause).to_owned())];
+                (labels, *failures)
+            })
+        });
         metrics.counter(
             "gantry_camera_failures",
-            "Attempts to open the camera that failed, and connections that broke.",
-            self.each_camera(|camera| camera.failures),
+            "Attempts to open the camera that failed, and connections that broke, by cause.",
+            failures,
+        )?;
+        metrics.counter(
+            "gantry_camera_pipelines_abandoned",
+            "Connections that could not be ended in time and were left behind.",
+            self.each_camera(|camera| camera.abandoned),
+        )?;
+        let ages = self.cameras.iter().filter_map(|camera| {
+            let age_ms = camera.counts.frame_age_ms?;
+            Some(([("camera", camera.counts.camera.clone())], age_ms / 1000.0))
+        });
+        metrics.gauge(
+            "gantry_camera_frame_age_seconds",
+            "Time since the picture of the newest good frame was taken; absent before the first.",
+            ages,
         )
     }
 

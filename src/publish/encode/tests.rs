@@ -83,7 +83,7 @@ fn a_detections_message_is_exactly_this() {
         r#"{"schema":"gantry.detections/1","node":"line-7","camera":"press-1","#,
         r#""boot_id":"7f0c8a52-94cd-4b6e-8b0e-3a1f5d2c9e10","seq":1042,"#,
         r#""captured_at":"2026-11-30T21:04:05.123456Z","capture_clock":"v4l2","#,
-        r#""received_at":"2026-11-30T21:04:05.140056Z","age_ms":41.2,"late":false,"#,
+        r#""received_at":"2026-11-30T21:04:05.140056Z","age_ms":41.2,"late":false,"camera_state":"live","#,
         r#""model":{"name":"line-parts","version":"3.1.0","device":"gpu0"},"#,
         r#""frame":{"id":88123,"width":1920,"height":1080},"#,
         r#""detections":[{"label":"gear","class_id":2,"score":0.91,"box":{"x":102.0,"y":220.5,"w":64.0,"h":60.2}},"#,
@@ -203,7 +203,10 @@ fn status_messages_are_symmetric_and_fit_their_schema() {
 fn camera_messages_fit_their_schema() {
     let validator = validator(schema!("camera"));
     let camera = CameraId::new("press-1");
-    let message = |state, reason| camera_state(&identity(), &camera, state, reason, Stamp::now());
+    let message = |state, reason| {
+        let told = CameraTold { state, reason, since: Stamp::now(), frame_age_ms: reason.map(|_| 1.5) };
+        camera_state(&identity(), &camera, told)
+    };
     check(&validator, &message("live", None));
     let value = check(&validator, &message("reconnecting", Some("the \"camera\" closed\nthe stream")));
     assert_eq!(value["reason"], "the \"camera\" closed\nthe stream");

@@ -7,6 +7,7 @@ use gst::{CoreError, ResourceError, StreamError};
 
 use super::network::{self, Answer};
 use crate::source::{Address, CameraConfig, SourceError};
+use crate::telemetry::FailureCause;
 
 /// What is said of an RTSP camera of which only sound or metadata can be had.
 const NO_VIDEO_STREAM: &str =
@@ -93,12 +94,12 @@ pub(super) fn explain(fault: &Fault, context: &Context<'_>) -> SourceError {
     if context.progress == Progress::Live {
         return SourceError::Broken { reason: address.conceal(&broken(fault, address)) };
     }
-    let reason = match address {
+    let (cause, reason) = match address {
         Address::Rtsp(url) => rtsp(fault, url, context),
         Address::V4l2(_) => device(fault),
-        Address::File(_) | Address::Test(_) => file(fault),
+        Address::File(_) | Address::Test(_) => (FailureCause::Unusable, file(fault)),
     };
-    address.refused(address.conceal(&reason))
+    address.refused(cause, address.conceal(&reason))
 }
 
 /// A stream in which nothing is a picture.
@@ -110,12 +111,13 @@ pub(super) fn no_video(context: &Context<'_>) -> SourceError {
         Address::Rtsp(_) => NO_VIDEO_STREAM,
         _ => "there is no video in it",
     };
-    context.config.address.refused(reason)
+    context.config.address.refused(FailureCause::Unusable, reason)
 }
 
 /// A file from which nothing comes, without any error.
 pub(super) fn no_beginning(config: &CameraConfig) -> SourceError {
-    config.address.refused("no picture comes out of it; it is damaged or was cut off; copy it anew")
+    let reason = "no picture comes out of it; it is damaged or was cut off; copy it anew";
+    config.address.refused(FailureCause::Unusable, reason)
 }
 
 /// An element that Gantry itself asks for.
@@ -145,67 +147,84 @@ pub(super) fn missing_plugin(missing: &Missing) -> SourceError {
     }
 }
 
-fn rtsp(fault: &Fault, url: &url::Url, context: &Context<'_>) -> String {
+fn rtsp(fault: &Fault, url: &url::Url, context: &Context<'_>) -> (FailureCause, String) {
     let (host, port) = (url.host_str().unwrap_or_default(), network::port(url));
     if fault.error.matches(ResourceError::NotAuthorized) {
-        return match &context.config.username {
+        let reason = match &context.config.username {
             Some(user) => format!(
                 "the camera refuses the user \"{user}\" or the password (401); correct `username` and `password_file`"
             ),
             None => "the camera wants a user name and a password (401); set `username` and `password_file`"
                 .to_owned(),
         };
+        return (FailureCause::Unauthorized, reason);
     }
     if fault.error.matches(ResourceError::NotFound) {
         let path = url.path();
-        return format!(
+        let reason = format!(
             "the camera does not know the path \"{path}\" (404); look up the stream's path in its manual or web page"
         );
+        return (FailureCause::NotFound, reason);
     }
     if fault.error.matches(StreamError::CodecNotFound) {
         // rtspsrc's word for a session of which no stream could be set up.
-        return match context.progress {
-            Progress::Offered => {
-                "the camera does not send its video this way; set `transport: auto`".to_owned()
-            }
-            Progress::Opening | Progress::Live => NO_VIDEO_STREAM.to_owned(),
+        let reason = match context.progress {
+            Progress::Offered => "the camera does not send its video this way; set `transport: auto`",
+            Progress::Opening | Progress::Live => NO_VIDEO_STREAM,
         };
+        return (FailureCause::Unusable, reason.to_owned());
     }
     match &context.answer {
         Some(Answer::NoSuchName) => {
-            format!(
+            let reason = format!(
                 "no machine is known by the name \"{host}\"; correct the name, or use the camera's IP address"
-            )
+            );
+            (FailureCause::Unreachable, reason)
         }
         Some(Answer::Refused) => {
-            format!("nothing listens on {host}:{port}; is the camera on, and is the port right?")
+            let reason =
+                format!("nothing listens on {host}:{port}; is the camera on, and is the port right?");
+            (FailureCause::Refused, reason)
         }
         Some(Answer::Unreachable(why)) => {
-            format!("there is no way to {host}:{port} ({why}); is the network cable in?")
+            let reason = format!("there is no way to {host}:{port} ({why}); is the network cable in?");
+            (FailureCause::Unreachable, reason)
         }
         Some(Answer::Silent) => {
-            format!("{host}:{port} does not answer; is the camera on, and does a firewall stand between?")
+            let reason = format!(
+                "{host}:{port} does not answer; is the camera on, and does a firewall stand between?"
+            );
+            (FailureCause::Unreachable, reason)
         }
-        Some(Answer::Web) => format!(
-            "{host}:{port} is a web server and answers with an HTML page, not a video; use the camera's RTSP address, \
-             mostly port 554"
-        ),
-        Some(Answer::Connected) => format!("{host}:{port} does not speak RTSP ({fault}); is the port right?"),
-        Some(Answer::Rtsp) | None => fault.to_string(),
+        Some(Answer::Web) => {
+            let reason = format!(
+                "{host}:{port} is a web server and answers with an HTML page, not a video; use the camera's RTSP \
+                 address, mostly port 554"
+            );
+            (FailureCause::Unusable, reason)
+        }
+        Some(Answer::Connected) => {
+            let reason = format!("{host}:{port} does not speak RTSP ({fault}); is the port right?");
+            (FailureCause::Protocol, reason)
+        }
+        Some(Answer::Rtsp) | None => (FailureCause::Protocol, fault.to_string()),
     }
 }
 
-fn device(fault: &Fault) -> String {
+fn device(fault: &Fault) -> (FailureCause, String) {
     if fault.error.matches(ResourceError::Busy) {
-        return "another program uses the camera; end that program".to_owned();
+        let reason = "another program uses the camera; end that program";
+        return (FailureCause::Refused, reason.to_owned());
     }
     if fault.error.matches(ResourceError::NotFound) {
-        return "no camera is behind this device; is it plugged in?".to_owned();
+        let reason = "no camera is behind this device; is it plugged in?";
+        return (FailureCause::Unreachable, reason.to_owned());
     }
     if fault.error.matches(ResourceError::Settings) {
-        return format!("it is no camera, or offers no format that is known ({fault})");
+        let reason = format!("it is no camera, or offers no format that is known ({fault})");
+        return (FailureCause::Unusable, reason);
     }
-    fault.to_string()
+    (FailureCause::Protocol, fault.to_string())
 }
 
 fn file(fault: &Fault) -> String {

@@ -12,15 +12,13 @@ use super::graph;
 use super::launch::Launch;
 use super::network::{self, Answer};
 use super::tap::Tap;
+use crate::source::watch::FIRST_FRAME_LIMIT;
 use crate::source::{Address, CameraConfig, End, Intake, Source, SourceError, local};
+use crate::telemetry::FailureCause;
 use crate::threads::{Heartbeat, Shutdown};
 
 /// How often the watching thread looks around.
 const POLL: Duration = Duration::from_millis(200);
-
-/// How long a first frame may take, even where `stale_after` is shorter: a camera wakes its sensor, its stream may begin
-/// between two key frames that are seconds apart, and a file may lie on a slow disk.
-const FIRST_FRAME_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a pipeline may take to come down before it is left behind.
 const TAKE_DOWN_LIMIT: Duration = Duration::from_secs(3);
@@ -87,7 +85,7 @@ impl Source for Stream {
             tell_if_cut_off(&pipeline, &self.config, tap.position());
         }
         tap.close();
-        take_down(&pipeline, &self.config, shutdown, heartbeat);
+        take_down(&pipeline, intake, shutdown, heartbeat);
         let (progress, missing) = (tap.progress(), seen.missing.as_ref());
         let context = Context { config: &self.config, progress, missing, answer };
         match outcome {
@@ -187,7 +185,7 @@ impl Watch<'_> {
             if self.tap.has_no_video() {
                 return Outcome::NoVideo;
             }
-            if let Some(error) = self.stale(opened, Instant::now()) {
+            if let Err(error) = self.look(opened, Instant::now()) {
                 return Outcome::Stale(error);
             }
         }
@@ -201,25 +199,20 @@ impl Watch<'_> {
             && pipeline.seek_simple(flags, gst::ClockTime::ZERO).is_ok()
     }
 
-    /// Whether nothing has come for too long. GStreamer itself posts nothing when a camera stops sending.
-    fn stale(&self, opened: Instant, now: Instant) -> Option<SourceError> {
-        let silent = self.intake.silent_for(now);
-        let since = silent.unwrap_or_else(|| now.saturating_duration_since(opened));
-        if self.config.address.ends() {
-            // A file is as slow as its frames are taken, so only its beginning is watched: decodebin of 1.22 now and
-            // then swallows a demuxer's error, and then nothing ever happens.
-            let nothing = silent.is_none() && self.tap.encoded_count() == 0;
-            return (nothing && since >= FIRST_FRAME_LIMIT).then(|| fault::no_beginning(self.config));
+    /// Whether the connection is to be given up. GStreamer itself posts nothing when a camera stops sending.
+    fn look(&self, opened: Instant, now: Instant) -> Result<(), SourceError> {
+        // Of a file only the beginning is watched: decodebin of 1.22 now and then swallows a demuxer's error, and then
+        // nothing ever happens.
+        let waited = now.saturating_duration_since(opened);
+        if self.config.address.ends()
+            && waited >= FIRST_FRAME_LIMIT
+            && self.tap.progress() != Progress::Live
+            && self.tap.encoded_count() == 0
+        {
+            return Err(fault::no_beginning(self.config));
         }
-        let limit = match silent {
-            Some(_) => self.config.stale_after,
-            None => self.config.stale_after.max(FIRST_FRAME_LIMIT),
-        };
-        (since >= limit).then(|| SourceError::Stale {
-            // The limit, not the measured time: the same cause must read the same, to be told once.
-            silent: limit,
-            hint: stale_hint(silent.is_some(), self.tap.encoded_count()),
-        })
+        let is_open = self.tap.progress() != Progress::Opening || self.tap.encoded_count() > 0;
+        self.intake.look(now, is_open)
     }
 
     fn ask(&self, pipeline: &gst::Pipeline, outcome: &Outcome, seen: &Seen) -> Option<Answer> {
@@ -242,10 +235,13 @@ impl Watch<'_> {
 
 /// What can be told without GStreamer, more exactly than by it.
 fn look_before(address: &Address) -> Result<(), SourceError> {
-    let refuse = |reason: String| Err(address.refused(reason));
     match address {
-        Address::File(path) => local::check(path).or_else(refuse),
-        Address::V4l2(path) => local::check_device(path).or_else(refuse),
+        Address::File(path) => {
+            local::check(path).map_err(|reason| address.refused(FailureCause::Unusable, reason))
+        }
+        Address::V4l2(path) => {
+            local::check_device(path).map_err(|(cause, reason)| address.refused(cause, reason))
+        }
         Address::Rtsp(_) | Address::Test(_) => Ok(()),
     }
 }
@@ -259,19 +255,6 @@ fn missing(structure: &gst::StructureRef) -> Option<Missing> {
         None => structure.get::<String>("detail").ok(),
     };
     Some(Missing { name, media: media.unwrap_or_default() })
-}
-
-fn stale_hint(was_live: bool, encoded: u64) -> String {
-    let hint = match (was_live, encoded) {
-        (true, _) => "",
-        (false, 0) => {
-            ": the camera accepts the connection and sends no picture; does another transport help?"
-        }
-        (false, _) => {
-            ": encoded pictures come, but none of them can be decoded; is the network losing packets?"
-        }
-    };
-    hint.to_owned()
 }
 
 /// Tells when a file ends long before its own index says: a recording that was cut off ends like any other. The longest
@@ -289,7 +272,7 @@ fn is_cut_off(position: Duration, length: Duration) -> bool {
 }
 
 /// Brings a pipeline down. One that does not come down (a driver that hangs) is left behind rather than waited for.
-fn take_down(pipeline: &gst::Pipeline, config: &CameraConfig, shutdown: &Shutdown, heartbeat: &Heartbeat) {
+fn take_down(pipeline: &gst::Pipeline, intake: &Intake, shutdown: &Shutdown, heartbeat: &Heartbeat) {
     let (done, down) = bounded::<()>(1);
     pipeline.call_async(move |pipeline| {
         // Going down cannot be refused, and there would be nothing else to do.
@@ -304,7 +287,8 @@ fn take_down(pipeline: &gst::Pipeline, config: &CameraConfig, shutdown: &Shutdow
         }
         let limit = if shutdown.begun() { TAKE_DOWN_LIMIT_AT_END } else { TAKE_DOWN_LIMIT };
         if begun.elapsed() >= limit {
-            warn!(camera = %config.id, "its pipeline does not stop within {limit:?} and is left behind");
+            intake.telemetry().abandoned.add(1);
+            warn!(camera = %intake.camera(), "its pipeline does not stop within {limit:?} and is left behind");
             return;
         }
     }
@@ -363,7 +347,7 @@ mod tests {
         assert!(matches!(outcome, Outcome::Ended(End::EndOfStream)), "{outcome:?}");
         // decodebin takes its demuxer and decoder apart as it goes down.
         let elements: Vec<_> = pipeline.iterate_recurse().into_iter().flatten().collect();
-        take_down(&pipeline, &config, &token, &heartbeat);
+        take_down(&pipeline, &intake, &token, &heartbeat);
         assert!(elements.len() >= 5, "source, demuxer, parser, decoder, sink: {elements:?}");
         let mut left: Vec<_> = elements.iter().map(gst::Element::downgrade).collect();
         left.push(pipeline.upcast_ref::<gst::Element>().downgrade());

@@ -11,6 +11,7 @@ use image::{ImageFormat, ImageReader, Limits, RgbImage};
 use crate::frame::clock::{CaptureClock, Captured};
 use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, LentMemory, Memory, PixelFormat};
 use crate::source::{Address, End, Intake, Source, SourceError, local};
+use crate::telemetry::FailureCause;
 use crate::threads::{Heartbeat, Shutdown};
 
 /// The longest side that is taken, in pixels.
@@ -62,7 +63,9 @@ impl Source for Picture {
     ) -> Result<End, SourceError> {
         heartbeat.beat();
         let received = Instant::now();
-        let image = self.decode().map_err(|reason| Address::File(self.path.clone()).refused(reason))?;
+        let image = self
+            .decode()
+            .map_err(|reason| Address::File(self.path.clone()).refused(FailureCause::Unusable, reason))?;
         let (width, height) = image.dimensions();
         let geometry =
             Geometry::packed(PixelFormat::Rgb, width, height, ColorMatrix::Bt601, ColorRange::Full);

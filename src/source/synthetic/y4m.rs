@@ -13,6 +13,7 @@ use super::lease;
 use crate::frame::clock::{CaptureClock, Captured};
 use crate::frame::{ColorMatrix, ColorRange, FrameTimes, Geometry, Memory, PixelFormat};
 use crate::source::{Address, End, Intake, Source, SourceError, local};
+use crate::telemetry::FailureCause;
 use crate::threads::{Heartbeat, Shutdown};
 
 /// Slabs beyond those of the frames that are under way: the one that is being read into.
@@ -64,7 +65,7 @@ impl Source for RawVideo {
         heartbeat: &Heartbeat,
     ) -> Result<End, SourceError> {
         let address = Address::File(self.path.clone());
-        let refuse = |reason| address.refused(reason);
+        let refuse = |reason| address.refused(FailureCause::Unusable, reason);
         let (mut reader, header) = self.open().map_err(refuse)?;
         let Geometry { width, height, .. } = header.geometry;
         let pool = intake.slabs(header.geometry.len(), READING).map_err(|source| SourceError::Memory {

@@ -121,6 +121,6 @@ fn a_live_camera_whose_key_frames_suffice_is_neither_stale_nor_late() {
         );
     }
     assert!(camera.telemetry.encoded.get() - encoded < 10, "{encoded}");
-    assert_eq!(camera.telemetry.failures.get(), 0, "{:?}", camera.states());
+    assert_eq!(camera.telemetry.failures(), 0, "{:?}", camera.states());
     camera.stop();
 }

@@ -74,7 +74,11 @@ fn frames_of_a_live_camera_come_in_order_with_true_times_on_named_threads() {
     // Linux keeps 15 bytes.
     let named = thread_names().iter().filter(|name| name.trim() == "src/conveyor-no").count();
     assert!(named >= 2, "the source's own thread and at least one of GStreamer's: {:?}", thread_names());
-    assert_eq!(camera.states(), [CameraState::Live]);
+    let told = camera.states();
+    assert!(
+        matches!(told[..], [CameraState::Live] | [CameraState::Prerolling, CameraState::Live]),
+        "{told:?}"
+    );
     camera.stop();
 }
 
@@ -175,7 +179,7 @@ fn a_refused_connection_is_told_with_its_cause_and_tried_again() {
         "{url} cannot be opened: nothing listens on 127.0.0.1:{port}; is the camera on, and is the port right?"
     );
     assert_eq!(camera.failure(), cause);
-    eventually("it is tried again", SOON, || camera.telemetry.failures.get() >= 3);
+    eventually("it is tried again", SOON, || camera.telemetry.failures() >= 3);
     let told = camera.states().iter().filter(|state| is_reconnecting(state).is_some()).count();
     assert_eq!(told, 1, "the same cause is no change: {:?}", camera.states());
     camera.stop();
@@ -244,27 +248,6 @@ fn a_wrong_password_is_told_without_it_and_the_right_one_opens() {
         camera.frames(2);
         camera.stop();
     }
-}
-
-#[test]
-fn a_camera_that_stops_sending_is_opened_anew() {
-    let server = server!("a_camera_that_stops_sending_is_opened_anew", start(&["--path", "/cam1"]));
-    let mut camera =
-        Camera::start(CameraConfig { stale_after: Duration::from_secs(1), ..rtsp(server.url("/cam1")) });
-    camera.frames(3);
-    assert_eq!(server.tell("stall /cam1"), "ok");
-    assert_eq!(camera.failure(), "no frame for 1.0 s");
-    server.tell("resume /cam1");
-    drop(camera.mailbox.take());
-    camera.wait_for({
-        let mut gone = false;
-        move |state| {
-            gone |= is_reconnecting(state).is_some();
-            (gone && *state == CameraState::Live).then_some(())
-        }
-    });
-    camera.frames(3);
-    camera.stop();
 }
 
 #[test]

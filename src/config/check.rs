@@ -334,6 +334,8 @@ fn wanted(kind: &Kind) -> String {
         Kind::Number(least, most) => format!("a number from {least} to {most}"),
         Kind::Duration(..) => "a time such as 3s".to_owned(),
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
+        Kind::Control => "a control such as brightness=128".to_owned(),
+        Kind::Size => "a size such as 640x480".to_owned(),
         Kind::Address => "an address such as rtsp://10.0.0.7/stream1".to_owned(),
         Kind::Broker => "an address such as mqtts://broker:8883".to_owned(),
         Kind::Listen => "an address such as 127.0.0.1:9464, or off,".to_owned(),

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::address::{Broker, CameraAddress};
+use super::address::{Broker, CameraAddress, size};
 use super::schema::Kind;
+use crate::source::controls::ControlConfig;
 use crate::threads::place::{NICES, PRIORITIES, Scheduling};
 use crate::yaml::{Scalar, nearest, shown};
 
@@ -30,6 +31,10 @@ pub enum Leaf {
     Duration(Duration),
     /// A path as written.
     Path(PathBuf),
+    /// Width and height in pixels.
+    Size(u32, u32),
+    /// A control of a USB camera and its value.
+    Control(ControlConfig),
     /// A camera's address.
     Address(CameraAddress),
     /// A broker's address.
@@ -64,6 +69,10 @@ pub fn parse(kind: &Kind, scalar: &Scalar) -> Result<Leaf, String> {
         Kind::Integer(least, most) => integer(scalar, *least, *most).map(Leaf::Integer),
         Kind::Number(least, most) => number(scalar, *least, *most).map(Leaf::Number),
         Kind::Duration(least, most) => duration(scalar, *least, *most).map(Leaf::Duration),
+        Kind::Size => size(text).map(|(width, height)| Leaf::Size(width, height)).ok_or_else(|| {
+            format!("{} is no size; write width and height from 1 to 8192, as in 640x480", shown(text))
+        }),
+        Kind::Control => control(text).map(Leaf::Control),
         Kind::Address => CameraAddress::parse(text).map(Leaf::Address),
         Kind::Broker => Broker::parse(text).map(Leaf::Broker),
         Kind::Model => model(text),
@@ -95,6 +104,21 @@ pub fn duration_text(time: Duration) -> String {
         None if nanos == 0 => "0ms".to_owned(),
         None => format!("{}us", nanos as f64 / 1000.0),
     }
+}
+
+fn control(text: &str) -> Result<ControlConfig, String> {
+    let read = || {
+        let (name, value) = text.split_once('=')?;
+        let (name, value) = (name.trim(), value.trim().parse().ok()?);
+        let is_name = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+        (is_name && !name.is_empty()).then(|| ControlConfig { name: name.to_owned(), value })
+    };
+    read().ok_or_else(|| {
+        format!(
+            "{} is no control; write its name in lower case and a whole number, as in brightness=128",
+            shown(text)
+        )
+    })
 }
 
 fn plain_text(text: &str) -> Result<String, String> {

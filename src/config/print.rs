@@ -14,6 +14,7 @@ use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{MqttConfig, Publish};
 use crate::scheduler::{DetectConfig, Late};
 use crate::secret::Secret;
+use crate::source::usb::UsbConfig;
 use crate::source::{Address, Transport};
 use crate::threads::cpus::Cpus;
 use crate::threads::place::{Grant, Places};
@@ -165,6 +166,17 @@ fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Op
     out.key("damaged_max", &source.damaged_max.to_string());
     out.optional("cpus", cpus.map(cpus_text));
     out.key("video_decode", source.video_decode.name());
+    if source.usb != UsbConfig::default() {
+        out.section("usb", |out| {
+            out.optional("format", source.usb.format.map(|format| format.name().to_owned()));
+            out.optional("size", source.usb.size.map(|(width, height)| format!("{width}x{height}")));
+            out.optional("rate", source.usb.rate.map(|rate| rate.to_string()));
+            let controls =
+                source.usb.controls.iter().map(|control| format!("{}={}", control.name, control.value));
+            let controls: Vec<_> = controls.collect();
+            out.optional("controls", (!controls.is_empty()).then(|| format!("[{}]", controls.join(", "))));
+        });
+    }
     if camera.region != RegionConfig::default() {
         out.section("region", |out| {
             out.key("x", &camera.region.x.to_string());

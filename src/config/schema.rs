@@ -9,6 +9,7 @@ mod realtime;
 use std::time::Duration;
 
 use crate::source::thinning::VideoDecode;
+use crate::source::usb::UsbFormat;
 
 /// A key of a section.
 #[derive(Debug)]
@@ -48,6 +49,10 @@ pub enum Kind {
     Number(f64, f64),
     /// A time with its unit, from the first to the second.
     Duration(Duration, Duration),
+    /// Width and height in pixels, `640x480`.
+    Size,
+    /// A control of a USB camera and its value, `brightness=128`.
+    Control,
     /// A camera's address.
     Address,
     /// A broker's address.
@@ -336,6 +341,13 @@ pub static CAMERA: &[Key] = &[
         meaning: "which pictures are decoded: all, keyframes, or auto (key frames only, where each of its models has a rate_max that they suffice for)",
     },
     Key {
+        name: "usb",
+        kind: Kind::Map(USB),
+        presence: Presence::Default("{}"),
+        example: "",
+        meaning: "how a USB camera is set up; what it cannot do is told, and the nearest is taken",
+    },
+    Key {
         name: "region",
         kind: Kind::Map(REGION),
         presence: Presence::Default("{}"),
@@ -348,6 +360,38 @@ pub static CAMERA: &[Key] = &[
         presence: Presence::Required,
         example: "[{model: line-parts}]",
         meaning: "the models that look at it; at least one",
+    },
+];
+
+/// `cameras[].usb`.
+pub static USB: &[Key] = &[
+    Key {
+        name: "format",
+        kind: Kind::Choice(&UsbFormat::NAMES),
+        presence: Presence::Default("auto"),
+        example: "",
+        meaning: "how it sends its pictures: nv12, yuyv, uyvy, grey, mjpg, h264, or auto (not compressed, where that is fast enough)",
+    },
+    Key {
+        name: "size",
+        kind: Kind::Size,
+        presence: Presence::Computed("the largest up to 1920x1080 that is fast enough"),
+        example: "1280x720",
+        meaning: "width and height; the largest up to 1920x1080 that is fast enough when not given",
+    },
+    Key {
+        name: "rate",
+        kind: Kind::Number(0.01, 1000.0),
+        presence: Presence::Computed("the highest, of modes that reach 25"),
+        example: "30",
+        meaning: "frames a second; the highest, of modes that reach 25, when not given",
+    },
+    Key {
+        name: "controls",
+        kind: Kind::List(&Kind::Control),
+        presence: Presence::Optional,
+        example: "[auto_exposure=1, exposure_time_absolute=150]",
+        meaning: "what its controls are set to, in this order; `v4l2-ctl --list-ctrls` shows their names",
     },
 ];
 

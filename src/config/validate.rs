@@ -17,7 +17,9 @@ use crate::frame::CameraId;
 use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{MqttConfig, Publish, PublishConfig};
 use crate::scheduler::{BatchingConfig, DetectConfig, Late, Quality};
+use crate::source::controls::ControlConfig;
 use crate::source::thinning::VideoDecode;
+use crate::source::usb::{UsbConfig, UsbFormat};
 use crate::source::{Address, CameraConfig, Transport};
 use crate::threads::cpus::Cpus;
 use crate::yaml::{Node, Place, Problems, Value};
@@ -198,6 +200,7 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
         address => address.clone(),
     };
     let region = section.inner("region")?;
+    let usb = section.inner("usb")?;
     let pixels = |name| region.integer(name).and_then(|pixels| u32::try_from(pixels).ok());
     let detect = section.list("detect").map(|item| detect(item.section()?, first_device));
     Some(Camera {
@@ -221,10 +224,23 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
             stale_after: section.duration("stale_after")?,
             damaged_max: section.number("damaged_max")?,
             video_decode: VideoDecode::from_name(section.text("video_decode")?)?,
+            usb: UsbConfig {
+                format: UsbFormat::from_name(usb.text("format")?),
+                size: match usb.item("size").leaf() {
+                    Some(Leaf::Size(width, height)) => Some((*width, *height)),
+                    _ => None,
+                },
+                rate: usb.number("rate"),
+                controls: usb.list("controls").map(control).collect::<Option<Vec<_>>>()?,
+            },
             replay: None,
         },
         detect: detect.collect::<Option<Vec<_>>>()?,
     })
+}
+
+fn control(item: &Item) -> Option<ControlConfig> {
+    if let Leaf::Control(control) = item.leaf()? { Some(control.clone()) } else { None }
 }
 
 fn detect(section: &Section, first_device: &str) -> Option<DetectConfig> {

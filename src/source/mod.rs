@@ -5,6 +5,7 @@
 //! [`synthetic`] makes patterns and reads pictures and raw frames without GStreamer.
 
 pub mod backoff;
+pub mod controls;
 pub mod gstreamer;
 mod intake;
 mod local;
@@ -12,6 +13,7 @@ mod metronome;
 pub mod state;
 pub mod synthetic;
 pub mod thinning;
+pub mod usb;
 pub mod video;
 pub mod watch;
 
@@ -24,12 +26,16 @@ use backoff::Backoff;
 pub use intake::Intake;
 use thinning::VideoDecode;
 use tracing::debug;
+use usb::UsbConfig;
 
 use crate::frame::CameraId;
 use crate::memory::MemoryError;
 use crate::secret::Secret;
 use crate::telemetry::{FailureCause, error_chain};
 use crate::threads::{Heartbeat, Shutdown};
+
+/// How often it is looked whether a USB camera was plugged in.
+const LOOK_FOR_DEVICE: Duration = Duration::from_millis(250);
 
 /// A camera as configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +56,8 @@ pub struct CameraConfig {
     pub damaged_max: f64,
     /// Which of its pictures are decoded.
     pub video_decode: VideoDecode,
+    /// How a USB camera is set up.
+    pub usb: UsbConfig,
     /// How a file is played again and again, as if it were a camera; once and no faster than it is taken, when none.
     pub replay: Option<Replay>,
 }
@@ -59,7 +67,7 @@ pub struct CameraConfig {
 pub enum Address {
     /// `rtsp://` or `rtsps://`, without user name and password.
     Rtsp(url::Url),
-    /// `v4l2:///dev/…`: a USB camera's device.
+    /// `v4l2:///dev/…`: a USB camera's device; in its last part `*` stands for anything.
     V4l2(PathBuf),
     /// `file://…`: a video in any container that GStreamer reads, a picture, or raw frames in a `.y4m`.
     File(PathBuf),
@@ -113,6 +121,7 @@ impl CameraConfig {
             stale_after: Duration::from_secs(3),
             damaged_max: 0.2,
             video_decode: VideoDecode::Auto,
+            usb: UsbConfig::default(),
             replay: None,
         }
     }
@@ -275,8 +284,24 @@ pub fn run(
         // What a camera says while it starts again is not its last word.
         intake.lost(&reason, backoff::wants_a_person(cause) && !backoff.has_hope());
         heartbeat.idle();
-        if shutdown.wait(retry_in) {
+        if wait(config, retry_in, shutdown) {
             return;
+        }
+    }
+}
+
+/// Waits before the next try, and less long for a USB camera that is plugged in meanwhile. Says whether the daemon is ending.
+fn wait(config: &CameraConfig, retry_in: Duration, shutdown: &Shutdown) -> bool {
+    let Address::V4l2(path) = &config.address else { return shutdown.wait(retry_in) };
+    let is_there = || usb::device(path).is_ok_and(|device| device.exists());
+    let (was_there, until) = (is_there(), Instant::now() + retry_in);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if shutdown.wait(left.min(LOOK_FOR_DEVICE)) {
+            return true;
+        }
+        if left <= LOOK_FOR_DEVICE || (!was_there && is_there()) {
+            return false;
         }
     }
 }

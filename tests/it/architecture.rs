@@ -52,6 +52,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("src/memory/arena.rs", "the slabs of a region"),
     ("src/memory/buffer.rs", "a region's bytes as numbers"),
     ("src/memory/region.rs", "mapping, touching and locking pages"),
+    ("src/source/controls.rs", "the controls of a camera's driver, which no crate here wraps"),
     ("src/source/gstreamer/pool.rs", "an allocator of GStreamer's is a table of C functions"),
     ("src/threads/place.rs", "the scheduling of a thread, which no crate here wraps"),
     (

@@ -5,6 +5,9 @@
  *
  *     640x480,1280x720@30 YUYV,MJPG live          (sizes @ frames a second, formats, mode)
  *
+ * Formats are MJPG, YUYV, UYVY, NV12, GREY. It has the controls brightness, auto_exposure and exposure_time_absolute, of which
+ * the first makes its pictures brighter or darker.
+ *
  * The mode is `live`, or `stall` (open, and no picture comes), and may be rewritten while the camera streams. Removing the
  * file unplugs the camera, writing it anew plugs it in again. Pictures carry the stamp of readstamp.py, and their times
  * are the monotonic clock's, as a real driver's are. It works for C and for Rust's std, not for static binaries.
@@ -47,7 +50,7 @@ struct cam {
     struct timespec mtime;
     struct { int w, h; } sizes[8];
     int nsizes, fps, maxfps;
-    uint32_t formats[2];
+    uint32_t formats[6];
     int nformats;
     struct v4l2_pix_format pix;
     int nbuf, state[MAXBUF], queue[MAXBUF], nqueue, done[MAXBUF], ndone;
@@ -60,6 +63,7 @@ struct cam {
     pthread_mutex_t lock;
 };
 static struct cam *cams[MAXFD];
+static int values[3] = { 128, 3, 250 };                 /* of the controls: they outlive an open device */
 
 static struct cam *cam_of(int fd) { return fd >= 0 && fd < MAXFD ? cams[fd] : NULL; }
 
@@ -86,7 +90,7 @@ static int read_config(struct cam *c, int everything)
     c->nsizes = c->nformats = 0;
     for (p = strtok_r(sizes, ",", &save); p && c->nsizes < 8; p = strtok_r(NULL, ",", &save))
         if (sscanf(p, "%dx%d", &c->sizes[c->nsizes].w, &c->sizes[c->nsizes].h) == 2) c->nsizes++;
-    for (p = strtok_r(formats, ",", &save); p && c->nformats < 2; p = strtok_r(NULL, ",", &save))
+    for (p = strtok_r(formats, ",", &save); p && c->nformats < 6; p = strtok_r(NULL, ",", &save))
         c->formats[c->nformats++] = v4l2_fourcc(p[0], p[1], p[2], p[3]);
     c->fps = c->maxfps = fps > 0 ? fps : 30;
     return c->nsizes && c->nformats ? 0 : -1;
@@ -133,15 +137,22 @@ static void draw(struct cam *c)
     int w = c->pix.width, h = c->pix.height;
     for (int y = 0; y < h; y++)
         for (int x = 0; x < w; x++)
-            c->luma[y * w + x] = 32 + ((x + 4 * c->seq) & 127) + (y * 64) / h;
+            c->luma[y * w + x] = 16 + ((x + 4 * c->seq) & 63) + (y * 32) / h + values[0] / 2;
     stamp(c);
 }
 
-static size_t to_yuyv(struct cam *c, uint8_t *out)
+static unsigned bits(uint32_t format)                   /* of one pixel */
 {
-    size_t n = (size_t)c->pix.width * c->pix.height;
-    for (size_t i = 0; i < n; i++) { out[2 * i] = c->luma[i]; out[2 * i + 1] = 128; }
-    return 2 * n;
+    return format == V4L2_PIX_FMT_GREY ? 8 : format == V4L2_PIX_FMT_NV12 ? 12 : 16;
+}
+
+static size_t to_raw(struct cam *c, uint8_t *out)
+{
+    size_t n = (size_t)c->pix.width * c->pix.height, all = n * bits(c->pix.pixelformat) / 8;
+    memset(out, 128, all);
+    if (c->pix.pixelformat == V4L2_PIX_FMT_GREY || c->pix.pixelformat == V4L2_PIX_FMT_NV12) memcpy(out, c->luma, n);
+    else for (size_t i = 0; i < n; i++) out[2 * i + (c->pix.pixelformat == V4L2_PIX_FMT_UYVY)] = c->luma[i];
+    return all;
 }
 
 static size_t to_jpeg(struct cam *c, uint8_t *out)
@@ -190,7 +201,7 @@ static void *produce(void *arg)
                 uint64_t one = 1;
                 memmove(c->queue, c->queue + 1, --c->nqueue * sizeof(int));
                 draw(c);
-                b->bytesused = c->pix.pixelformat == V4L2_PIX_FMT_MJPEG ? to_jpeg(c, out) : to_yuyv(c, out);
+                b->bytesused = c->pix.pixelformat == V4L2_PIX_FMT_MJPEG ? to_jpeg(c, out) : to_raw(c, out);
                 b->flags = V4L2_BUF_FLAG_MAPPED | V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC;
                 clock_gettime(CLOCK_MONOTONIC, &now);
                 b->timestamp.tv_sec = now.tv_sec; b->timestamp.tv_usec = now.tv_nsec / 1000;
@@ -218,8 +229,8 @@ static void set_format(struct cam *c, struct v4l2_pix_format *p)
         if (abs(c->sizes[i].w - (int)p->width) < abs(c->sizes[best].w - (int)p->width)) best = i;
     p->width = c->sizes[best].w; p->height = c->sizes[best].h;
     p->field = V4L2_FIELD_NONE;
-    p->bytesperline = p->pixelformat == V4L2_PIX_FMT_MJPEG ? 0 : 2 * p->width;
-    p->sizeimage = 2 * p->width * p->height;
+    p->bytesperline = p->pixelformat == V4L2_PIX_FMT_MJPEG ? 0 : bits(p->pixelformat) < 16 ? p->width : 2 * p->width;
+    p->sizeimage = p->width * p->height * bits(p->pixelformat) / 8;
     p->colorspace = V4L2_COLORSPACE_SRGB;
     p->priv = V4L2_PIX_FMT_PRIV_MAGIC; p->flags = 0;
     p->ycbcr_enc = p->quantization = p->xfer_func = 0;
@@ -296,6 +307,20 @@ static int dequeue(struct cam *c, struct v4l2_buffer *out)
     return 0;
 }
 
+static const struct { uint32_t id, type; const char *name; int min, max, def; } controls[3] = {
+    { V4L2_CID_BRIGHTNESS, V4L2_CTRL_TYPE_INTEGER, "Brightness", 0, 255, 128 },
+    { V4L2_CID_EXPOSURE_AUTO, V4L2_CTRL_TYPE_MENU, "Auto Exposure", 0, 3, 3 },
+    { V4L2_CID_EXPOSURE_ABSOLUTE, V4L2_CTRL_TYPE_INTEGER, "Exposure Time, Absolute", 3, 2047, 250 },
+};
+
+static int control(uint32_t id)                         /* its number, or that of the first with a greater id */
+{
+    for (int i = 0; i < 3; i++) {
+        if (id & V4L2_CTRL_FLAG_NEXT_CTRL ? controls[i].id > (id & V4L2_CTRL_ID_MASK) : controls[i].id == id) return i;
+    }
+    return -1;
+}
+
 static int handle(struct cam *c, unsigned long req, void *arg)
 {
     if (unplugged(c)) return -ENODEV;
@@ -315,7 +340,7 @@ static int handle(struct cam *c, unsigned long req, void *arg)
         if (f->type != V4L2_BUF_TYPE_VIDEO_CAPTURE || f->index >= (unsigned)c->nformats) return -EINVAL;
         f->pixelformat = c->formats[f->index];
         f->flags = f->pixelformat == V4L2_PIX_FMT_MJPEG ? V4L2_FMT_FLAG_COMPRESSED : 0;
-        strcpy((char *)f->description, f->flags ? "Motion-JPEG" : "YUYV 4:2:2");
+        strcpy((char *)f->description, f->flags ? "Motion-JPEG" : "not compressed");
         return 0; }
     case VIDIOC_ENUM_FRAMESIZES: {
         struct v4l2_frmsizeenum *f = arg;
@@ -376,8 +401,25 @@ static int handle(struct cam *c, unsigned long req, void *arg)
         }
         return 0;
     case VIDIOC_STREAMOFF: stop(c); return 0;
-    case VIDIOC_QUERYCTRL: case VIDIOC_QUERY_EXT_CTRL: case VIDIOC_G_CTRL: case VIDIOC_S_CTRL:
-    case VIDIOC_G_EXT_CTRLS: case VIDIOC_S_EXT_CTRLS: case VIDIOC_SUBSCRIBE_EVENT: return -EINVAL;
+    case VIDIOC_QUERY_EXT_CTRL: {
+        struct v4l2_query_ext_ctrl *q = arg;
+        int i = q->id & V4L2_CTRL_FLAG_NEXT_COMPOUND ? -1 : control(q->id);
+        if (i < 0) return -EINVAL;
+        memset(q, 0, sizeof *q);
+        q->id = controls[i].id; q->type = controls[i].type;
+        strcpy(q->name, controls[i].name);
+        q->minimum = controls[i].min; q->maximum = controls[i].max; q->default_value = controls[i].def;
+        q->step = q->elems = 1; q->elem_size = 4;
+        return 0; }
+    case VIDIOC_G_CTRL: case VIDIOC_S_CTRL: {
+        struct v4l2_control *v = arg;
+        int i = control(v->id);
+        if (i < 0) return -EINVAL;
+        if (req == VIDIOC_G_CTRL) v->value = values[i];
+        else if (v->value < controls[i].min || v->value > controls[i].max) return -ERANGE;
+        else values[i] = v->value;
+        return 0; }
+    case VIDIOC_QUERYCTRL: case VIDIOC_G_EXT_CTRLS: case VIDIOC_S_EXT_CTRLS: case VIDIOC_SUBSCRIBE_EVENT: return -EINVAL;
     case VIDIOC_DQEVENT: return -ENOENT;
     default: return -ENOTTY;
     }

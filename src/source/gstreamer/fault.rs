@@ -220,6 +220,11 @@ fn device(fault: &Fault) -> (FailureCause, String) {
         let reason = "no camera is behind this device; is it plugged in?";
         return (FailureCause::Unreachable, reason.to_owned());
     }
+    if fault.to_string().contains("No space left on device") {
+        let reason = "its USB bus has no bandwidth left for it; ask for a smaller size, a lower rate or `format: mjpg` \
+                      under `usb`, or plug it into another port, not beside another camera on one hub";
+        return (FailureCause::Refused, reason.to_owned());
+    }
     if fault.error.matches(ResourceError::Settings) {
         let reason = format!("it is no camera, or offers no format that is known ({fault})");
         return (FailureCause::Unusable, reason);

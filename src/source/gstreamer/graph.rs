@@ -51,7 +51,16 @@ pub(super) fn build(
     let added = pipeline.add_many([&source, &decodebin, sink.upcast_ref()]);
     added.expect("elements that were just made have no parent, and their names are unique");
     match launch.source_pads {
-        SourcePads::Always => source.link(&decodebin).expect("both ends were just made and take any caps"),
+        SourcePads::Always => match &launch.filter {
+            Some(spec) => {
+                let filter = make(spec)?;
+                pipeline.add(&filter).expect("an element that was just made has no parent");
+                gst::Element::link_many([&source, &filter, &decodebin]).map_err(|_| SourceError::Broken {
+                    reason: format!("the camera does not take {spec}"),
+                })?;
+            }
+            None => source.link(&decodebin).expect("both ends were just made and take any caps"),
+        },
         SourcePads::Sometimes => link_first_video(&source, &decodebin, tap),
     }
     leave_undecoded(&decodebin);

@@ -22,6 +22,8 @@ pub(super) struct Launch {
     pub(super) source: ElementSpec,
     /// Whether its pads are there from the start.
     pub(super) source_pads: SourcePads,
+    /// Lets through what is asked of a USB camera.
+    pub(super) filter: Option<ElementSpec>,
     /// Finds and runs the video decoder.
     pub(super) decodebin: ElementSpec,
     /// Hands the frames to us.
@@ -79,10 +81,19 @@ impl Launch {
         Some(Self {
             source,
             source_pads,
+            filter: None,
             decodebin: element("decodebin", Vec::new()),
             sink: appsink(),
             clock,
         })
+    }
+}
+
+impl Launch {
+    /// Asks the source for this, as caps.
+    pub(super) fn asking(self, caps: String) -> Self {
+        let filter = element("capsfilter", vec![("caps", Property::Parsed(caps))]);
+        Self { filter: Some(filter), ..self }
     }
 }
 
@@ -93,7 +104,11 @@ pub(super) fn caps() -> String {
 
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ! {} ! {}", self.source, self.decodebin, self.sink)
+        write!(f, "{} ! ", self.source)?;
+        if let Some(filter) = &self.filter {
+            write!(f, "{filter} ! ")?;
+        }
+        write!(f, "{} ! {}", self.decodebin, self.sink)
     }
 }
 

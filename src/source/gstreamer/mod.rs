@@ -2,7 +2,7 @@
 //!
 //! `launch` says, as data, which elements a camera needs; `graph` builds them; `allocation`, `held` and `pool` have the video
 //! decoder write into our memory; `tap` and `sample` turn what arrives at the appsink into frames; `decoder_probe` tells
-//! when a picture's data entered the video decoder; `stream` is one connection from opening to closing; `fault` and `network` put GStreamer's errors into the words
+//! when a picture's data entered the video decoder; `usb` reads what modes a USB camera has; `stream` is one connection from opening to closing; `fault` and `network` put GStreamer's errors into the words
 //! of a line engineer. This is the only place of Gantry that knows GStreamer. Nothing of it needs more than 1.20.
 
 #[cfg(feature = "gstreamer")]
@@ -31,6 +31,8 @@ mod sample;
 mod stream;
 #[cfg(feature = "gstreamer")]
 mod tap;
+#[cfg(feature = "gstreamer")]
+mod usb;
 
 #[cfg(not(feature = "gstreamer"))]
 pub use disabled::{open, probe};

@@ -1,19 +1,22 @@
 //! One connection to a camera, from opening to closing.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use gst::prelude::*;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::fault::{self, Context, Fault, Missing, Progress};
 use super::graph;
 use super::launch::Launch;
 use super::network::{self, Answer};
 use super::tap::Tap;
+use super::usb as modes;
+use crate::source::usb::{self, Chosen};
 use crate::source::watch::FIRST_FRAME_LIMIT;
-use crate::source::{Address, CameraConfig, End, Intake, Source, SourceError, local};
+use crate::source::{Address, CameraConfig, End, Intake, Source, SourceError, controls, local};
 use crate::telemetry::FailureCause;
 use crate::threads::{Heartbeat, Shutdown};
 
@@ -72,9 +75,7 @@ impl Source for Stream {
         shutdown: &Shutdown,
         heartbeat: &Heartbeat,
     ) -> Result<End, SourceError> {
-        look_before(&self.config.address)?;
-        let launch = Launch::new(&self.config)
-            .expect("`source::open` gives this source the addresses that GStreamer opens, and no other");
+        let launch = self.launch()?;
         let tap = Tap::new(Arc::clone(intake), launch.clock, self.config.video_decode);
         let pipeline = graph::build(&launch, &self.config.id, &tap)?;
         let mut seen = Seen::default();
@@ -99,6 +100,49 @@ impl Source for Stream {
 }
 
 impl Stream {
+    /// What to build, after what can be told without GStreamer, more exactly than by it.
+    fn launch(&self) -> Result<Launch, SourceError> {
+        let (config, address) = (&self.config, &self.config.address);
+        let launch = |config: &CameraConfig| {
+            Launch::new(config)
+                .expect("`source::open` gives this source the addresses that GStreamer opens, and no other")
+        };
+        match address {
+            Address::File(path) => {
+                local::check(path).map_err(|reason| address.refused(FailureCause::Unusable, reason))?;
+            }
+            Address::V4l2(path) => {
+                let device =
+                    usb::device(path).map_err(|reason| address.refused(FailureCause::Unreachable, reason))?;
+                local::check_device(&device).map_err(|(cause, reason)| address.refused(cause, reason))?;
+                let chosen = self.mode(&device);
+                for trouble in controls::set(&device, &config.usb.controls) {
+                    warn!(camera = %config.id, "{trouble}");
+                }
+                let launch = launch(&CameraConfig { address: Address::V4l2(device), ..config.clone() });
+                return Ok(match chosen {
+                    Some(chosen) => launch.asking(modes::caps(&chosen)),
+                    None => launch,
+                });
+            }
+            Address::Rtsp(_) | Address::Test(_) => {}
+        }
+        Ok(launch(config))
+    }
+
+    /// The mode that a USB camera is asked for; none where it tells none.
+    fn mode(&self, device: &Path) -> Option<Chosen> {
+        let (camera, wish) = (&self.config.id, &self.config.usb);
+        let offered = modes::modes(device);
+        let chosen = usb::choose(&offered, wish)?;
+        if chosen.is_exact {
+            info!(%camera, "of its {} modes it is asked for {chosen}", offered.len());
+        } else {
+            warn!(%camera, "it has no mode of {wish}; it is asked for {chosen}; it has {}", usb::list(&offered));
+        }
+        Some(chosen)
+    }
+
     /// A file's end is its end, if there was anything in it. A live camera that ends has broken where a warning says so.
     fn end_of_stream(&self, seen: &Seen, context: &Context<'_>) -> Result<End, SourceError> {
         match (&seen.warning, context.progress) {
@@ -230,19 +274,6 @@ impl Watch<'_> {
             aside(pipeline, self.shutdown, ASK_LIMIT, move || network::ask(&host, port, ASK_LIMIT / 2));
         self.heartbeat.beat();
         answer
-    }
-}
-
-/// What can be told without GStreamer, more exactly than by it.
-fn look_before(address: &Address) -> Result<(), SourceError> {
-    match address {
-        Address::File(path) => {
-            local::check(path).map_err(|reason| address.refused(FailureCause::Unusable, reason))
-        }
-        Address::V4l2(path) => {
-            local::check_device(path).map_err(|(cause, reason)| address.refused(cause, reason))
-        }
-        Address::Rtsp(_) | Address::Test(_) => Ok(()),
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use gantry::frame::PixelFormat;
 use gantry::frame::clock::CaptureClock;
+use gantry::source::controls::ControlConfig;
 use gantry::source::state::CameraState;
+use gantry::source::usb::{UsbConfig, UsbFormat};
 use gantry::source::{Address, CameraConfig};
 
 use super::{Camera, PATIENCE, camera};
@@ -75,34 +77,61 @@ fn a_usb_camera_delivers_stamps_stalls_is_unplugged_and_comes_back() {
     assert!(inner.status.success() && text.contains("1 passed"), "{text}");
 }
 
+/// What the test does when the library is loaded: the camera appears, changes and goes as `device` is written and removed.
 fn with_a_simulated_camera(device: &Path) {
-    let plug = |text: &str| std::fs::write(device, text).unwrap();
-    for (formats, format) in [("YUYV", PixelFormat::Yuy2), ("MJPG", PixelFormat::I420)] {
-        plug(&format!("640x480@30 {formats} live"));
-        let mut camera = Camera::start(usb(device));
-        let mut last = None;
-        for frame in camera.frames(20) {
-            let geometry = frame.geometry();
-            assert_eq!((geometry.format, geometry.width, geometry.height), (format, 640, 480));
-            let stride = geometry.planes[0].stride;
-            let luma: Vec<u8> = match format {
-                PixelFormat::Yuy2 => frame.plane(0).iter().copied().step_by(2).collect(),
-                _ => frame.plane(0).to_vec(),
-            };
-            let stride = if format == PixelFormat::Yuy2 { stride / 2 } else { stride };
-            let stamp = Stamp::read(&luma, stride, 640).expect("the picture has a valid stamp");
-            let times = frame.times;
-            assert_eq!(times.captured.clock, CaptureClock::V4l2);
-            assert!(times.captured.at <= times.received && times.received <= times.ready);
-            // The driver's stamp and the picture's say the same, each on its own clock.
-            let (seen, told) = (stamp.age_ms(), Instant::now() - times.captured.at);
-            let told = i32::try_from(told.as_millis()).unwrap();
-            assert!((seen - told).abs() < 1000, "{seen} ms by the picture, {told} ms by the driver");
-            assert!(last.is_none_or(|last| stamp.number > last));
-            last = Some(stamp.number);
-        }
+    every_format_is_read(device);
+    what_is_asked_for_is_taken_or_told(device);
+    controls_are_set(device);
+    it_stalls_is_unplugged_and_comes_back(device);
+}
+
+fn what_is_asked_for_is_taken_or_told(device: &Path) {
+    std::fs::write(device, "640x480,1280x720@30 YUYV,MJPG live").unwrap();
+    let asking = |usb: UsbConfig| {
+        let mut camera = Camera::start(CameraConfig { usb, ..self::usb(device) });
+        let frames = camera.frames(3);
+        let geometry = *frames[2].geometry();
+        drop(frames);
         camera.stop();
-    }
+        (geometry.format, geometry.width)
+    };
+    let wish = |format, size| UsbConfig { format, size, ..UsbConfig::default() };
+    assert_eq!(asking(UsbConfig::default()), (PixelFormat::Yuy2, 1280), "the largest, not compressed");
+    assert_eq!(asking(wish(Some(UsbFormat::Mjpg), Some((640, 480)))), (PixelFormat::I420, 640));
+    // What it has not is told in the log, and the nearest is taken.
+    assert_eq!(asking(wish(Some(UsbFormat::Nv12), Some((800, 600)))), (PixelFormat::Yuy2, 1280));
+    // A part of its name will do.
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let part = device.with_file_name(format!("*{}", &name[1..]));
+    let mut camera = Camera::start(usb(&part));
+    camera.frames(1);
+    camera.stop();
+}
+
+fn controls_are_set(device: &Path) {
+    std::fs::write(device, "640x480@30 GREY live").unwrap();
+    let mean = |value: i32| {
+        let controls = vec![
+            ControlConfig { name: "brightness".to_owned(), value },
+            // Told in the log, and no reason to see nothing.
+            ControlConfig { name: "brightness".to_owned(), value: 256 },
+            ControlConfig { name: "zoom".to_owned(), value: 1 },
+        ];
+        let usb = UsbConfig { controls, ..UsbConfig::default() };
+        let mut camera = Camera::start(CameraConfig { usb, ..self::usb(device) });
+        let frames = camera.frames(2);
+        let luma = &frames[1].plane(0)[640 * 100..640 * 400];
+        let mean = luma.iter().map(|&byte| u64::from(byte)).sum::<u64>() / luma.len() as u64;
+        drop(frames);
+        camera.stop();
+        mean
+    };
+    let (dark, bright) = (mean(0), mean(200));
+    assert!(bright > dark + 90, "{dark} and {bright}");
+}
+
+fn it_stalls_is_unplugged_and_comes_back(device: &Path) {
+    let plug = |text: &str| std::fs::write(device, text).unwrap();
     plug("640x480@30 YUYV live");
     let mut camera = Camera::start(CameraConfig { stale_after: Duration::from_secs(1), ..usb(device) });
     camera.frames(3);
@@ -122,4 +151,41 @@ fn with_a_simulated_camera(device: &Path) {
         |state: &CameraState| state.reason().is_some_and(|reason| reason.contains("was unplugged"));
     eventually("it is told", PATIENCE, || camera.states()[reasons..].iter().any(unplugged));
     camera.stop();
+}
+
+fn every_format_is_read(device: &Path) {
+    let formats = [
+        ("YUYV", PixelFormat::Yuy2),
+        ("UYVY", PixelFormat::Uyvy),
+        ("NV12", PixelFormat::Nv12),
+        ("GREY", PixelFormat::Gray8),
+        ("MJPG", PixelFormat::I420),
+    ];
+    for (name, format) in formats {
+        std::fs::write(device, format!("640x480@30 {name} live")).unwrap();
+        let mut camera = Camera::start(usb(device));
+        let mut last = None;
+        for frame in camera.frames(20) {
+            let geometry = frame.geometry();
+            assert_eq!((geometry.format, geometry.width, geometry.height), (format, 640, 480));
+            let stride = geometry.planes[0].stride;
+            let packed = |first| frame.plane(0).iter().copied().skip(first).step_by(2).collect();
+            let (luma, stride): (Vec<u8>, _) = match format {
+                PixelFormat::Yuy2 => (packed(0), stride / 2),
+                PixelFormat::Uyvy => (packed(1), stride / 2),
+                _ => (frame.plane(0).to_vec(), stride),
+            };
+            let stamp = Stamp::read(&luma, stride, 640).expect("the picture has a valid stamp");
+            let times = frame.times;
+            assert_eq!(times.captured.clock, CaptureClock::V4l2);
+            assert!(times.captured.at <= times.received && times.received <= times.ready);
+            // The driver's stamp and the picture's say the same, each on its own clock.
+            let (seen, told) = (stamp.age_ms(), Instant::now() - times.captured.at);
+            let told = i32::try_from(told.as_millis()).unwrap();
+            assert!((seen - told).abs() < 1000, "{seen} ms by the picture, {told} ms by the driver");
+            assert!(last.is_none_or(|last| stamp.number > last));
+            last = Some(stamp.number);
+        }
+        camera.stop();
+    }
 }

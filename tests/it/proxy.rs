@@ -24,6 +24,8 @@ struct Shared {
     ended: AtomicBool,
     /// Nothing passes in either direction, and nothing is closed.
     silent: AtomicBool,
+    /// The same, and what comes meanwhile passes afterwards.
+    held: AtomicBool,
     /// After how many bytes from the client each of the next connections is cut.
     cuts: Mutex<Vec<u64>>,
     made: AtomicU64,
@@ -39,6 +41,7 @@ impl Proxy {
             target,
             ended: AtomicBool::new(false),
             silent: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             cuts: Mutex::new(cuts.iter().rev().copied().collect()),
             made: AtomicU64::new(0),
         });
@@ -50,6 +53,16 @@ impl Proxy {
     /// From now on nothing passes any more.
     pub fn fall_silent(&self) {
         self.shared.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Holds back what comes from now on, as a network does that mends what it loses.
+    pub fn hold(&self) {
+        self.shared.held.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets all pass that was held back, and what follows.
+    pub fn release(&self) {
+        self.shared.held.store(false, Ordering::SeqCst);
     }
 
     /// Number of connections made so far.
@@ -86,7 +99,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut left: u64, shared: &Shared) 
     from.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
     let mut bytes = [0; 4096];
     while !shared.ended.load(Ordering::SeqCst) && left > 0 {
-        if shared.silent.load(Ordering::SeqCst) {
+        if shared.silent.load(Ordering::SeqCst) || shared.held.load(Ordering::SeqCst) {
             pause();
             continue;
         }

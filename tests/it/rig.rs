@@ -100,6 +100,50 @@ impl Drop for RtspServer {
     }
 }
 
+/// A running `badcam.py`: an RTSP server that breaks the rules as it is told.
+#[derive(Debug)]
+pub(crate) struct BadCam {
+    child: Child,
+    url: url::Url,
+}
+
+impl BadCam {
+    /// Starts it with these films and these arguments (see `badcam.py --help`).
+    pub(crate) fn start(films: &[&Path], arguments: &[&str]) -> Self {
+        let mut command = Command::new(PYTHON);
+        command.arg(manifest_dir().join("tests/rig/badcam.py")).args(arguments).arg("--").args(films);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.next().expect("the simulator says that it is ready").unwrap();
+        let url = first.strip_prefix("ready ").and_then(|url| url.parse().ok());
+        Self { child, url: url.unwrap_or_else(|| panic!("{first}")) }
+    }
+
+    /// The address of its camera.
+    pub(crate) fn url(&self) -> url::Url {
+        self.url.clone()
+    }
+}
+
+impl Drop for BadCam {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Makes a film for [`BadCam`] with these arguments (see `film.py --help`).
+///
+/// # Errors
+/// The reason to skip the test, when what that needs is not installed.
+pub(crate) fn film(path: &Path, arguments: &[&str]) -> Result<(), String> {
+    needs_gst_rtsp_server()?;
+    let script = manifest_dir().join("tests/rig/film.py");
+    let output = Command::new(PYTHON).arg(script).arg(path).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
 /// What a stamp says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {

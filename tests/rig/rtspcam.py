@@ -38,6 +38,10 @@ RAW = "appsrc name=src is-live=true format=time do-timestamp=true max-buffers=4 
 ENCODERS = {
     "h264": "x264enc tune=zerolatency speed-preset=veryfast threads=1 bitrate={kbit} key-int-max={gop} ! "
     "video/x-h264,profile=main ! h264parse ! " + AU.format("h264") + " ! rtph264pay name=pay0 pt=96 config-interval=-1",
+    # No key frame but the first: pictures are refreshed column by column.
+    "h264-refresh": "x264enc tune=zerolatency speed-preset=veryfast threads=1 bitrate={kbit} key-int-max={gop} "
+    "intra-refresh=true ! video/x-h264,profile=main ! h264parse ! " + AU.format("h264")
+    + " ! rtph264pay name=pay0 pt=96 config-interval=-1",
     "h265": "x265enc tune=zerolatency speed-preset=ultrafast bitrate={kbit} key-int-max={gop} "
     "option-string=pools=1:frame-threads=1:log-level=0 ! h265parse ! " + AU.format("h265")
     + " ! rtph265pay name=pay0 pt=96 config-interval=-1",
@@ -169,6 +173,7 @@ class Camera:
         self.reader = Sound() if opt.codec == "sound" else Encoded(opt.video, opt.loop) if opt.as_is else Decoded(opt)
         launch = AS_IS if opt.as_is else RAW + ENCODERS[opt.codec].format(kbit=opt.kbit, gop=opt.gop or opt.fps)
         self.factory = Rtsp.RTSPMediaFactory()
+        self.factory.set_shared(opt.shared)
         self.factory.set_launch(f"( {launch} )")
         self.factory.connect("media-configure", self.on_media)
         threading.Thread(target=self.run, daemon=True).start()
@@ -362,6 +367,7 @@ def parse(argv):
     p.add_argument("--password", default="")
     p.add_argument("--auth", choices=["basic", "digest"], default="basic")
     p.add_argument("--path", default="/cam1")
+    p.add_argument("--shared", action="store_true", help="one encoder for all clients, so late ones join between key frames")
     p.add_argument("--video", default="pattern:smpte", help="FILE or pattern:NAME")
     p.add_argument("--loop", action="store_true", help="the file begins again at its end")
     p.add_argument("--as-is", action="store_true", help="send the file's own H.264 pictures, at --fps")

@@ -55,7 +55,7 @@ fn frame(format: PixelFormat, width: u32, height: u32) -> Result<Frame, Box<dyn 
     let mut random = fastrand::Rng::with_seed(1);
     let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(geometry.len()).collect();
     let now = Instant::now();
-    let captured = Captured { clock: CaptureClock::Test, at: now };
+    let captured = Captured::new(CaptureClock::Test, now);
     let times = FrameTimes { pts: Some(Duration::ZERO), captured, received: now, ready: now };
     Ok(Frame::new(CameraId::new("bench"), 1, times, geometry, Memory::Lent(LentMemory::new(bytes)))?)
 }

@@ -97,7 +97,7 @@ fn decide(criterion: &mut Criterion) {
 fn hand_off(criterion: &mut Criterion) {
     let (mailbox, doorbell) = (Mailbox::new(), Arc::new(Doorbell::new(64)));
     let (ringer, now, frame) = (doorbell.ringer(17), Instant::now(), Arc::new(0_u64));
-    let captured = Captured { clock: CaptureClock::Test, at: now };
+    let captured = Captured::new(CaptureClock::Test, now);
     let times = FrameTimes { pts: None, captured, received: now, ready: now };
     criterion.bench_function("mailbox and doorbell, a frame", |bencher| {
         bencher.iter(|| {

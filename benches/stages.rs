@@ -54,7 +54,7 @@ fn frame(format: PixelFormat, width: u32, height: u32) -> Frame {
     let mut random = fastrand::Rng::with_seed(1);
     let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(geometry.len()).collect();
     let now = Instant::now();
-    let captured = Captured { clock: CaptureClock::Test, at: now };
+    let captured = Captured::new(CaptureClock::Test, now);
     let times = FrameTimes { pts: Some(Duration::ZERO), captured, received: now, ready: now };
     Frame::new(CameraId::new("bench"), 1, times, geometry, Memory::Lent(LentMemory::new(bytes)))
         .expect("the picture was made to fit its memory")
@@ -235,7 +235,7 @@ fn memory(criterion: &mut Criterion) {
         let now = Instant::now();
         let times = FrameTimes {
             pts: Some(Duration::ZERO),
-            captured: Captured { clock: CaptureClock::Test, at: now },
+            captured: Captured::new(CaptureClock::Test, now),
             received: now,
             ready: now,
         };

@@ -363,7 +363,7 @@ mod tests {
         let geometry = Geometry::packed(format, size.0, size.1, ColorMatrix::Bt601, ColorRange::Limited);
         let bytes: Vec<u8> = [vec![81; 3], vec![90; 2], vec![240; 2]].concat();
         let now = Instant::now();
-        let captured = Captured { clock: CaptureClock::Test, at: now };
+        let captured = Captured::new(CaptureClock::Test, now);
         let times = FrameTimes { pts: None, captured, received: now, ready: now };
         let memory = Memory::Lent(LentMemory::new(bytes));
         let frame = Arc::new(Frame::new(CameraId::new("c"), 1, times, geometry, memory).unwrap());

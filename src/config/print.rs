@@ -177,6 +177,8 @@ fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Op
             out.optional("controls", (!controls.is_empty()).then(|| format!("[{}]", controls.join(", "))));
         });
     }
+    out.key("on_loss", source.on_loss.name());
+    out.key("late_after", &duration_text(source.late_after));
     if camera.region != RegionConfig::default() {
         out.section("region", |out| {
             out.key("x", &camera.region.x.to_string());

@@ -8,6 +8,7 @@ mod realtime;
 
 use std::time::Duration;
 
+use crate::source::integrity::OnLoss;
 use crate::source::thinning::VideoDecode;
 use crate::source::usb::UsbFormat;
 
@@ -346,6 +347,20 @@ pub static CAMERA: &[Key] = &[
         presence: Presence::Default("{}"),
         example: "",
         meaning: "how a USB camera is set up; what it cannot do is told, and the nearest is taken",
+    },
+    Key {
+        name: "on_loss",
+        kind: Kind::Choice(&OnLoss::NAMES),
+        presence: Presence::Default("skip"),
+        example: "",
+        meaning: "pictures after a loss, until the next key frame: skip them, as they may be smeared, or infer on them all the same",
+    },
+    Key {
+        name: "late_after",
+        kind: Kind::Duration(Duration::from_millis(50), Duration::from_secs(600)),
+        presence: Presence::Default("500ms"),
+        example: "",
+        meaning: "an RTSP camera's pictures that come so much later than its fastest ones are skipped, 50ms to 10m",
     },
     Key {
         name: "region",

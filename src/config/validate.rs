@@ -18,6 +18,7 @@ use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{MqttConfig, Publish, PublishConfig};
 use crate::scheduler::{BatchingConfig, DetectConfig, Late, Quality};
 use crate::source::controls::ControlConfig;
+use crate::source::integrity::OnLoss;
 use crate::source::thinning::VideoDecode;
 use crate::source::usb::{UsbConfig, UsbFormat};
 use crate::source::{Address, CameraConfig, Transport};
@@ -233,6 +234,8 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
                 rate: usb.number("rate"),
                 controls: usb.list("controls").map(control).collect::<Option<Vec<_>>>()?,
             },
+            on_loss: OnLoss::from_name(section.text("on_loss")?)?,
+            late_after: section.duration("late_after")?,
             replay: None,
         },
         detect: detect.collect::<Option<Vec<_>>>()?,

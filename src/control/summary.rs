@@ -1,5 +1,6 @@
 //! All counters as text for people: at USR1 and at the end.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -30,11 +31,12 @@ pub fn text(counters: &Snapshot, uptime: Duration) -> String {
             &mut text,
             &format!("camera {}", camera.camera),
             &format!(
-                "{}, {} encoded in, {} skipped, {} frames out, {} decoded into our slabs, {} copied, {} of {} slabs at once, \
+                "{}, {} encoded in, {} skipped{}, {} frames out, {} decoded into our slabs, {} copied, {} of {} slabs at once, \
                  {} unusable, {} exhausted, {} connects, {} failures, {} pipelines left behind",
                 camera.state,
                 camera.encoded,
-                camera.skipped,
+                camera.skipped.values().sum::<u64>(),
+                reasons(&camera.skipped),
                 camera.frames,
                 camera.pool.in_slab,
                 camera.pool.copied.values().sum::<u64>(),
@@ -77,6 +79,16 @@ pub fn text(counters: &Snapshot, uptime: Duration) -> String {
         line(&mut text, &format!("warning {}", warning.warning), &warning.text);
     }
     text
+}
+
+/// ` (3 late, 1 damaged)`; nothing where there is none.
+fn reasons(counts: &BTreeMap<&str, u64>) -> String {
+    let told: Vec<_> = counts
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
 }
 
 fn route_text(route: &RouteSnapshot) -> String {

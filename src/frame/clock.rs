@@ -10,8 +10,10 @@ use jiff::Timestamp;
 /// Whose clock tells when a picture was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureClock {
-    /// Ours, when the picture's data arrived.
+    /// Ours, when the picture's data would have arrived with nothing in its way.
     Arrival,
+    /// The camera's wall clock, which agrees with ours as far as can be seen.
+    Rtcp,
     /// The camera driver's monotonic stamp.
     V4l2,
     /// Start of the run plus the position in the file: tells order and distance, not age.
@@ -26,6 +28,7 @@ impl CaptureClock {
     pub fn name(self) -> &'static str {
         match self {
             Self::Arrival => "arrival",
+            Self::Rtcp => "rtcp",
             Self::V4l2 => "v4l2",
             Self::File => "file",
             Self::Test => "test",
@@ -40,9 +43,17 @@ pub struct Captured {
     pub clock: CaptureClock,
     /// The time on our monotonic clock; for a file it may lie in the future.
     pub at: Instant,
+    /// How far that may be off, if the clock is right; none where nothing tells.
+    pub error: Option<Duration>,
 }
 
 impl Captured {
+    /// A time of which nothing tells how far it may be off.
+    #[must_use]
+    pub fn new(clock: CaptureClock, at: Instant) -> Self {
+        Self { clock, at, error: None }
+    }
+
     /// Age at `now`; none for a file, whose pictures have no age.
     #[must_use]
     pub fn age(&self, now: Instant) -> Option<Duration> {
@@ -75,8 +86,8 @@ mod tests {
     #[test]
     fn a_file_has_no_age_and_an_age_is_never_negative() {
         let now = Instant::now();
-        let live = Captured { clock: CaptureClock::Arrival, at: now + Duration::from_secs(1) };
+        let live = Captured::new(CaptureClock::Arrival, now + Duration::from_secs(1));
         assert_eq!(live.age(now), Some(Duration::ZERO));
-        assert_eq!(Captured { clock: CaptureClock::File, at: now }.age(now), None);
+        assert_eq!(Captured::new(CaptureClock::File, now).age(now), None);
     }
 }

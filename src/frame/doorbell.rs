@@ -161,7 +161,7 @@ mod tests {
     use crate::frame::clock::{CaptureClock, Captured};
 
     fn times(at: Instant) -> FrameTimes {
-        let captured = Captured { clock: CaptureClock::Test, at };
+        let captured = Captured::new(CaptureClock::Test, at);
         FrameTimes { pts: None, captured, received: at, ready: at + Duration::from_millis(5) }
     }
 

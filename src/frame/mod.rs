@@ -424,7 +424,7 @@ mod tests {
     /// A frame of one grey pixel.
     pub(super) fn grey(id: u64, memory: Memory) -> Frame {
         let now = Instant::now();
-        let captured = Captured { clock: CaptureClock::Test, at: now };
+        let captured = Captured::new(CaptureClock::Test, now);
         let times = FrameTimes { pts: None, captured, received: now, ready: now };
         let geometry = Geometry::packed(PixelFormat::Gray8, 1, 1, ColorMatrix::Bt601, ColorRange::Full);
         Frame::new(CameraId::new("a"), id, times, geometry, memory).unwrap()

@@ -15,7 +15,7 @@ use crate::frame::outlet::{Outlet, Stopped};
 use crate::frame::slab::SlabPool;
 use crate::frame::{CameraId, Frame, FramePool, FrameTimes, Geometry, Memory};
 use crate::memory::MemoryError;
-use crate::telemetry::{CameraTelemetry, is_tried_again};
+use crate::telemetry::{CameraTelemetry, SkipReason, is_tried_again};
 
 /// Where a source's frames go. It is shared with the threads that GStreamer delivers on.
 pub struct Intake {
@@ -113,10 +113,11 @@ impl Intake {
         self.spacing.store(nanos, Ordering::Relaxed);
     }
 
-    /// A picture came at `at` that nobody wants decoded: the camera is silent no more than with a frame.
-    pub fn skip(&self, at: Instant) {
-        self.telemetry.skipped.add(1);
-        if self.newest_frame.load(Ordering::Relaxed) > 0 {
+    /// A picture came at `at` that no model is given. After one that nobody wants the camera is silent no more than after a
+    /// frame; any other is no sign of a camera that sees.
+    pub fn skip(&self, reason: SkipReason, at: Instant) {
+        self.telemetry.skip(reason);
+        if reason == SkipReason::Unwanted && self.newest_frame.load(Ordering::Relaxed) > 0 {
             self.newest_frame.store(self.stamp(at), Ordering::Relaxed);
         }
     }
@@ -241,11 +242,12 @@ impl Intake {
         Seen {
             is_open,
             newest: newest.map(|millis| self.origin + Duration::from_millis(millis)),
-            packets: 0,
+            packets: counts.packets.get(),
             encoded: counts.encoded.get(),
             good: counts.frames.get(),
-            damaged: 0,
-            before_key: 0,
+            damaged: counts.skips(SkipReason::AfterLoss) + counts.skips(SkipReason::Damaged),
+            before_key: counts.skips(SkipReason::BeforeKeyFrame),
+            late: counts.skips(SkipReason::Late),
             sight: Sight::Good,
         }
     }

@@ -5,11 +5,14 @@
 //! [`synthetic`] makes patterns and reads pictures and raw frames without GStreamer.
 
 pub mod backoff;
+pub mod bitstream;
 pub mod controls;
 pub mod gstreamer;
 mod intake;
+pub mod integrity;
 mod local;
 mod metronome;
+pub mod rtp;
 pub mod state;
 pub mod synthetic;
 pub mod thinning;
@@ -24,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use backoff::Backoff;
 pub use intake::Intake;
+use integrity::OnLoss;
 use thinning::VideoDecode;
 use tracing::debug;
 use usb::UsbConfig;
@@ -58,6 +62,10 @@ pub struct CameraConfig {
     pub video_decode: VideoDecode,
     /// How a USB camera is set up.
     pub usb: UsbConfig,
+    /// What becomes of the pictures after a loss.
+    pub on_loss: OnLoss,
+    /// A picture of an RTSP camera that comes so much later than its fastest ones is skipped.
+    pub late_after: Duration,
     /// How a file is played again and again, as if it were a camera; once and no faster than it is taken, when none.
     pub replay: Option<Replay>,
 }
@@ -122,6 +130,8 @@ impl CameraConfig {
             damaged_max: 0.2,
             video_decode: VideoDecode::Auto,
             usb: UsbConfig::default(),
+            on_loss: OnLoss::Skip,
+            late_after: Duration::from_millis(500),
             replay: None,
         }
     }

@@ -20,8 +20,8 @@ pub const KEY_FRAME_LIMIT: Duration = Duration::from_secs(45);
 /// The time over which damaged pictures are counted against all.
 const DAMAGE_WINDOW: Duration = Duration::from_secs(5);
 
-/// A connection of which every picture is damaged for so long is made anew.
-const DAMAGE_LIMIT: Duration = Duration::from_secs(20);
+/// A connection of which every picture is damaged, or late, for so long is made anew.
+const USELESS_LIMIT: Duration = Duration::from_secs(20);
 
 /// Looks that follow one another faster count as one, so that little has to be remembered.
 const LOOK: Duration = Duration::from_millis(100);
@@ -69,8 +69,10 @@ pub struct Seen {
     pub good: u64,
     /// Pictures that are damaged, or need ones that did not come.
     pub damaged: u64,
-    /// Of those, the ones before the connection's first key frame.
+    /// Pictures before a connection's first key frame.
     pub before_key: u64,
+    /// Pictures that came too late.
+    pub late: u64,
     /// What there is to see.
     pub sight: Sight,
 }
@@ -156,7 +158,7 @@ impl Watch {
         if connection.is_corrupt && !is_over(now.saturating_duration_since(connection.newest_picture)) {
             let reason = damage(&share, limits.damaged_max);
             self.enter(CameraState::Corrupt { reason });
-            let limit = DAMAGE_LIMIT.max(limits.stale_after.unwrap_or_default());
+            let limit = USELESS_LIMIT.max(limits.stale_after.unwrap_or_default());
             return if is_stale && silent >= limit { Err(stale(limit, &since, true)) } else { Ok(()) };
         }
         if let Some(limit) = limits.stale_after.filter(|_| is_stale) {
@@ -166,8 +168,12 @@ impl Watch {
                 self.enter(CameraState::Stale { reason: error.to_string() });
                 return Ok(());
             }
-            // As long as something comes, it may be mended by the next key frame.
-            let patience = if since.packets > 0 || since.encoded > 0 { limit * 2 } else { limit };
+            // As long as something comes, it may be mended by the next key frame; and what is late catches up.
+            let patience = match since {
+                Seen { late: 1.., .. } => USELESS_LIMIT.max(limit),
+                Seen { packets: 0, encoded: 0, .. } => limit,
+                _ => limit * 2,
+            };
             return if silent >= patience { Err(error) } else { Ok(()) };
         }
         self.enter(match seen.sight {
@@ -247,7 +253,7 @@ impl Connection {
         {
             self.window.pop_front();
         }
-        let counts = (now, seen.good, seen.damaged.saturating_sub(seen.before_key));
+        let counts = (now, seen.good, seen.damaged);
         if self.window.back().is_none_or(|(_, good, damaged)| (*good, *damaged) != (counts.1, counts.2)) {
             self.newest_picture = now;
         }
@@ -273,6 +279,7 @@ impl Connection {
             good: seen.good - then.good,
             damaged: seen.damaged - then.damaged,
             before_key: seen.before_key - then.before_key,
+            late: seen.late - then.late,
             ..*seen
         }
     }
@@ -320,6 +327,9 @@ fn stale(limit: Duration, since: &Seen, was_live: bool) -> SourceError {
             "pictures come, and not one of them is a key frame; set the camera's key frame interval (GOP, I-frame interval) to a second or two"
         }
         (Seen { damaged: 1.., .. }, _) => "only damaged pictures come; is the network losing packets?",
+        (Seen { late: 1.., .. }, _) => {
+            "pictures come, and all of them are too old (`late_after`); is the network too slow for them?"
+        }
         (Seen { encoded: 1.., .. }, true) => "encoded pictures come, and none of them can be decoded",
         (Seen { encoded: 1.., .. }, false) => {
             "encoded pictures come, but none of them can be decoded; is the network losing packets?"
@@ -474,8 +484,7 @@ mod tests {
     fn a_stream_with_rare_key_frames_gets_the_time_for_one() {
         let delta = |seen: &mut Seen, _| {
             seen.is_open = true;
-            (seen.encoded, seen.damaged, seen.before_key) =
-                (seen.encoded + 5, seen.damaged + 5, seen.before_key + 5);
+            (seen.encoded, seen.before_key) = (seen.encoded + 5, seen.before_key + 5);
         };
         let mut table = Table::new();
         table.steps(100, delta).unwrap();

@@ -64,16 +64,59 @@ impl FailureCause {
     }
 }
 
+/// Why a camera's picture is not given to any model. None of these is a drop: a skipped picture was never offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkipReason {
+    /// Nobody wants it: key frames suffice for the rates that the models have.
+    Unwanted,
+    /// The connection began in the middle, and no key frame has come yet that it could be decoded from.
+    BeforeKeyFrame,
+    /// It needs pictures that were lost or damaged.
+    AfterLoss,
+    /// A part of it is missing, or its video decoder says that it is damaged.
+    Damaged,
+    /// It came so late that it shows what was, and not what is.
+    Late,
+}
+
+impl SkipReason {
+    /// Every reason.
+    pub const ALL: [Self; 5] =
+        [Self::Unwanted, Self::BeforeKeyFrame, Self::AfterLoss, Self::Damaged, Self::Late];
+
+    /// The value of the label `reason`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unwanted => "unwanted",
+            Self::BeforeKeyFrame => "before_key_frame",
+            Self::AfterLoss => "after_loss",
+            Self::Damaged => "damaged",
+            Self::Late => "late",
+        }
+    }
+
+    /// Whether there is something wrong with the picture itself.
+    #[must_use]
+    pub fn is_damage(self) -> bool {
+        matches!(self, Self::AfterLoss | Self::Damaged)
+    }
+}
+
 /// Counts of one camera.
 #[derive(Debug)]
 pub struct CameraTelemetry {
     /// The camera's id.
     pub camera: String,
+    /// RTP packets of its video that came, in order and without doubles.
+    pub packets: Counter,
+    /// RTP packets between them that never came, or came too late.
+    pub packets_lost: Counter,
     /// Encoded pictures that entered the video decoder.
     pub encoded: Counter,
-    /// Encoded pictures that nobody wants and that were therefore not decoded.
-    pub skipped: Counter,
-    /// Decoded frames that reached us.
+    /// Pictures that no model was given, by reason. Some were not even decoded.
+    skipped: [Counter; SkipReason::ALL.len()],
+    /// Decoded frames that the models were offered.
     pub frames: Counter,
     /// Frames whose memory made no sense and were thrown away.
     pub unusable: Counter,
@@ -100,8 +143,10 @@ pub struct CameraTelemetry {
 pub struct CameraSnapshot {
     pub camera: String,
     pub state: String,
+    pub packets: u64,
+    pub packets_lost: u64,
     pub encoded: u64,
-    pub skipped: u64,
+    pub skipped: BTreeMap<&'static str, u64>,
     pub frames: u64,
     pub converted: u64,
     pub unusable: u64,
@@ -120,8 +165,10 @@ impl CameraTelemetry {
     pub fn new(camera: &str) -> Self {
         Self {
             camera: camera.to_owned(),
+            packets: Counter::default(),
+            packets_lost: Counter::default(),
             encoded: Counter::default(),
-            skipped: Counter::default(),
+            skipped: Default::default(),
             frames: Counter::default(),
             unusable: Counter::default(),
             exhausted: Counter::default(),
@@ -133,6 +180,17 @@ impl CameraTelemetry {
             origin: Instant::now(),
             state: Mutex::new("connecting".to_owned()),
         }
+    }
+
+    /// Counts a picture that no model is given.
+    pub fn skip(&self, reason: SkipReason) {
+        self.skipped[reason as usize].add(1);
+    }
+
+    /// Pictures skipped for this reason.
+    #[must_use]
+    pub fn skips(&self, reason: SkipReason) -> u64 {
+        self.skipped[reason as usize].get()
     }
 
     /// Notes the camera's state.
@@ -185,8 +243,10 @@ impl CameraTelemetry {
         CameraSnapshot {
             camera: self.camera.clone(),
             state: self.state(),
+            packets: self.packets.get(),
+            packets_lost: self.packets_lost.get(),
             encoded: self.encoded.get(),
-            skipped: self.skipped.get(),
+            skipped: SkipReason::ALL.map(|reason| (reason.name(), self.skips(reason))).into(),
             frames: self.frames.get(),
             converted: self.pool.copies(CopyReason::Format),
             unusable: self.unusable.get(),

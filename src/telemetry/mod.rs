@@ -21,7 +21,7 @@ mod words;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-pub use camera::{CameraSnapshot, CameraTelemetry, FailureCause};
+pub use camera::{CameraSnapshot, CameraTelemetry, FailureCause, SkipReason};
 pub use counter::Counter;
 pub use device::{BatchSize, BatchSnapshot, BatchTelemetry, DeviceSnapshot, DeviceTelemetry};
 pub use histogram::Quantiles;

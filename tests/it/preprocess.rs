@@ -37,7 +37,7 @@ pub(crate) fn frame(geometry: Geometry, bytes: Vec<u8>) -> Frame {
 
 fn frame_in(geometry: Geometry, memory: Memory) -> Frame {
     let now = Instant::now();
-    let captured = Captured { clock: CaptureClock::Test, at: now };
+    let captured = Captured::new(CaptureClock::Test, now);
     let times = FrameTimes { pts: Some(Duration::ZERO), captured, received: now, ready: now };
     Frame::new(CameraId::new("test"), 1, times, geometry, memory).unwrap()
 }

@@ -12,6 +12,8 @@ mod rtsp;
 mod states;
 mod synthetic;
 #[cfg(feature = "gstreamer")]
+mod truth;
+#[cfg(feature = "gstreamer")]
 mod usb;
 
 use std::io::Write;

@@ -76,14 +76,30 @@ impl Report {
             states,
         )?;
         metrics.counter(
+            "gantry_camera_packets",
+            "RTP packets of the camera's video that came.",
+            self.each_camera(|camera| camera.packets),
+        )?;
+        metrics.counter(
+            "gantry_camera_packets_lost",
+            "RTP packets between them that never came, or came too late.",
+            self.each_camera(|camera| camera.packets_lost),
+        )?;
+        metrics.counter(
             "gantry_camera_encoded_pictures",
             "Encoded pictures that entered the video decoder.",
             self.each_camera(|camera| camera.encoded),
         )?;
+        let skipped = self.cameras.iter().flat_map(|camera| {
+            camera.counts.skipped.iter().map(move |(reason, pictures)| {
+                let labels = [("camera", camera.counts.camera.clone()), ("reason", (*reason).to_owned())];
+                (labels, *pictures)
+            })
+        });
         metrics.counter(
-            "gantry_camera_skipped_pictures",
-            "Encoded pictures that nobody wants and that were therefore not decoded.",
-            self.each_camera(|camera| camera.skipped),
+            "gantry_frames_skipped",
+            "Pictures that no model was given: unwanted, not whole, or late. None of them was offered or dropped.",
+            skipped,
         )?;
         metrics.counter(
             "gantry_camera_frames",

@@ -1,8 +1,9 @@
 //! When a picture's data entered the video decoder.
 //!
 //! decodebin makes its video decoder by itself, so it is recognised as it is added; a probe on its sink pad counts the
-//! encoded pictures, notes when each came, and keeps back those that nobody wants decoded. A decoded frame is matched by its presentation time, because a stream with
-//! B-frames leaves the decoder in another order than it entered.
+//! encoded pictures, notes when each came and whether it is whole, and keeps back those that are not decoded. A decoded
+//! frame is matched by its presentation time, because a stream with B-frames leaves the decoder in another order than it
+//! entered.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use gst::prelude::*;
 
+use super::complaints;
 use super::tap::Tap;
+use crate::source::integrity;
+use crate::source::rtp::Received;
 use crate::source::thinning::Verdict;
 
 /// More pictures than any decoder holds back: H.264 and H.265 reorder at most 16, and libav's frame threads add one
@@ -25,8 +29,8 @@ pub(super) struct Arrivals {
     newest: u64,
 }
 
-/// When an encoded picture came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How an encoded picture came.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     /// The time.
     pub(super) at: Instant,
@@ -34,6 +38,22 @@ pub(super) struct Arrival {
     pub(super) number: u64,
     /// How far apart pictures come of which only those are decoded that are wanted; none where all are decoded.
     pub(super) spacing: Option<Duration>,
+    /// Whether it is whole.
+    pub(super) verdict: integrity::Verdict,
+    /// Whether it came too late.
+    pub(super) is_late: bool,
+    /// Whether it is a key frame that does not say that nothing before it is shown after it.
+    pub(super) is_open_key: bool,
+    /// What its packets told, where it came in such.
+    pub(super) received: Option<Received>,
+}
+
+impl Arrival {
+    /// Of a whole picture, of which nothing else is known.
+    pub(super) fn at(at: Instant) -> Self {
+        let verdict = Ok(integrity::Generation::default());
+        Self { at, number: 0, spacing: None, verdict, is_late: false, is_open_key: false, received: None }
+    }
 }
 
 impl Default for Arrivals {
@@ -43,10 +63,10 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Notes that the picture with this presentation time, in nanoseconds, came at `at`, with pictures so far apart.
-    pub(super) fn note(&mut self, pts: Option<u64>, at: Instant, spacing: Option<Duration>) {
+    /// Notes that the picture with this presentation time, in nanoseconds, came so, and gives it its number.
+    pub(super) fn note(&mut self, pts: Option<u64>, arrival: Arrival) {
         self.newest += 1;
-        self.ring[self.next] = Some((pts, Arrival { at, number: self.newest, spacing }));
+        self.ring[self.next] = Some((pts, Arrival { number: self.newest, ..arrival }));
         self.next = (self.next + 1) % REMEMBERED;
     }
 
@@ -81,6 +101,7 @@ pub(super) fn watch(pipeline: &gst::Pipeline, tap: &Arc<Tap>) {
             && let Some(pad) = element.static_pad("sink")
         {
             keep_to_our_processors(element);
+            complaints::listen();
             probe(&pad, &tap);
         }
     });
@@ -117,7 +138,8 @@ pub(super) fn is_video_decoder(element: &gst::Element) -> bool {
 
 fn probe(pad: &gst::Pad, tap: &Arc<Tap>) {
     let tap = Arc::clone(tap);
-    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
+    let kinds =
+        gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST | gst::PadProbeType::EVENT_DOWNSTREAM;
     pad.add_probe(kinds, move |_, info| {
         let now = Instant::now();
         let decoded = match &info.data {
@@ -125,6 +147,12 @@ fn probe(pad: &gst::Pad, tap: &Arc<Tap>) {
             // A list goes in whole, or not at all.
             Some(gst::PadProbeData::BufferList(list)) => {
                 list.iter().filter(|buffer| tap.encoded(buffer, now) == Verdict::Decode).count() > 0
+            }
+            Some(gst::PadProbeData::Event(event)) => {
+                if let gst::EventView::Caps(caps) = event.view() {
+                    tap.encoded_caps(caps.caps());
+                }
+                true
             }
             _ => true,
         };
@@ -147,7 +175,7 @@ mod tests {
         let at = |n: u64| start + Duration::from_millis(n);
         // Decoding order of I P B B: presentation times 0 3 1 2.
         for (n, pts) in [0, 3, 1, 2].into_iter().enumerate() {
-            arrivals.note(Some(pts), at(n as u64), None);
+            arrivals.note(Some(pts), Arrival::at(at(n as u64)));
         }
         let found: Vec<_> = (0..4).map(|pts| arrivals.of(Some(pts)).unwrap().at - start).collect();
         assert_eq!(found, [0, 2, 3, 1].map(Duration::from_millis));
@@ -156,10 +184,10 @@ mod tests {
     #[test]
     fn an_unknown_time_is_the_newest_pictures_and_nothing_known_is_none() {
         let (start, mut arrivals) = (Instant::now(), Arrivals::default());
-        assert_eq!(arrivals.of(Some(1)), None);
-        assert_eq!(arrivals.of(None), None);
-        arrivals.note(Some(7), start, None);
-        arrivals.note(None, start + Duration::from_millis(1), None);
+        assert!(arrivals.of(Some(1)).is_none());
+        assert!(arrivals.of(None).is_none());
+        arrivals.note(Some(7), Arrival::at(start));
+        arrivals.note(None, Arrival::at(start + Duration::from_millis(1)));
         assert_eq!(time_of(&arrivals, Some(9)), Some(start + Duration::from_millis(1)));
         assert_eq!(time_of(&arrivals, None), Some(start + Duration::from_millis(1)));
         assert_eq!(time_of(&arrivals, Some(7)), Some(start));
@@ -170,7 +198,7 @@ mod tests {
         let (start, mut arrivals) = (Instant::now(), Arrivals::default());
         let total = REMEMBERED as u64 + 10;
         for n in 0..total {
-            arrivals.note(Some(n), start + Duration::from_millis(n), None);
+            arrivals.note(Some(n), Arrival::at(start + Duration::from_millis(n)));
         }
         let newest = start + Duration::from_millis(total - 1);
         assert_eq!((arrivals.newest(), arrivals.of(Some(10)).unwrap().number), (total, 11));
@@ -181,8 +209,8 @@ mod tests {
     #[test]
     fn a_repeated_time_finds_the_newest_picture_that_has_it() {
         let (start, mut arrivals) = (Instant::now(), Arrivals::default());
-        arrivals.note(Some(5), start, None);
-        arrivals.note(Some(5), start + Duration::from_millis(9), None);
+        arrivals.note(Some(5), Arrival::at(start));
+        arrivals.note(Some(5), Arrival::at(start + Duration::from_millis(9)));
         assert_eq!(time_of(&arrivals, Some(5)), Some(start + Duration::from_millis(9)));
     }
 

@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use super::launch::{ElementSpec, Launch, Property, SourcePads};
 use super::tap::Tap;
-use super::{allocation, decoder_probe, fault};
+use super::{allocation, decoder_probe, fault, packets};
 use crate::frame::{CameraId, PixelFormat};
 use crate::memory::allocations;
 use crate::source::SourceError;
@@ -61,7 +61,11 @@ pub(super) fn build(
             }
             None => source.link(&decodebin).expect("both ends were just made and take any caps"),
         },
-        SourcePads::Sometimes => link_first_video(&source, &decodebin, tap),
+        SourcePads::Sometimes => {
+            packets::watch(&decodebin, tap);
+            packets::listen_to_reports(&source, tap);
+            link_first_video(&source, &decodebin, tap);
+        }
     }
     leave_undecoded(&decodebin);
     let joint = Joint { sink, tap: Arc::clone(tap), camera: camera.clone() };

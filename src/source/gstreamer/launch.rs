@@ -12,6 +12,10 @@ use crate::source::{self, Address, CameraConfig, Transport};
 /// network reorders by, and less than a line notices.
 const JITTER_BUFFER_MS: u32 = 100;
 
+/// Pictures get the times that their time stamps say, and no others: in every other mode the jitter buffer moves them as packets
+/// arrive, and gives those of a burst one and the same, so that it is not known any more which of them is which (seen of 1.22).
+const BUFFER_MODE: &str = "none";
+
 /// How long connecting, and waiting for the first datagram, may take, in microseconds.
 const NETWORK_TIMEOUT_US: u64 = 5_000_000;
 
@@ -150,6 +154,7 @@ fn rtspsrc(config: &CameraConfig, url: &url::Url) -> ElementSpec {
         ("protocols", Property::Parsed(protocols.to_owned())),
         ("latency", Property::Parsed(JITTER_BUFFER_MS.to_string())),
         ("drop-on-latency", Property::Parsed("false".to_owned())),
+        ("buffer-mode", Property::Parsed(BUFFER_MODE.to_owned())),
         ("tcp-timeout", Property::Parsed(NETWORK_TIMEOUT_US.to_string())),
         ("timeout", Property::Parsed(NETWORK_TIMEOUT_US.to_string())),
     ];
@@ -206,7 +211,7 @@ mod tests {
     #[test]
     fn an_rtsp_camera_is_opened_with_bounded_waits() {
         let golden = "rtspsrc location=\"rtsp://10.0.0.7:8554/stream1\" protocols=tcp latency=100 \
-                      drop-on-latency=false tcp-timeout=5000000 timeout=5000000";
+                      drop-on-latency=false buffer-mode=none tcp-timeout=5000000 timeout=5000000";
         assert_eq!(text(&rtsp("rtsp://10.0.0.7:8554/stream1")), format!("{golden} ! {SINK}"));
     }
 

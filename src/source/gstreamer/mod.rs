@@ -2,11 +2,15 @@
 //!
 //! `launch` says, as data, which elements a camera needs; `graph` builds them; `allocation`, `held` and `pool` have the video
 //! decoder write into our memory; `tap` and `sample` turn what arrives at the appsink into frames; `decoder_probe` tells
-//! when a picture's data entered the video decoder; `usb` reads what modes a USB camera has; `stream` is one connection from opening to closing; `fault` and `network` put GStreamer's errors into the words
+//! when a picture's data entered the video decoder; `packets` sees its RTP packets before, `judge` says whether it is whole, with
+//! what libav has to complain of (`complaints`); `usb` reads what modes a USB camera has; `stream` is one connection from opening
+//! to closing; `fault` and `network` put GStreamer's errors into the words
 //! of a line engineer. This is the only place of Gantry that knows GStreamer. Nothing of it needs more than 1.20.
 
 #[cfg(feature = "gstreamer")]
 mod allocation;
+#[cfg(feature = "gstreamer")]
+mod complaints;
 #[cfg(feature = "gstreamer")]
 mod decoder_probe;
 #[cfg(not(feature = "gstreamer"))]
@@ -18,9 +22,13 @@ mod graph;
 #[cfg(feature = "gstreamer")]
 mod held;
 #[cfg(feature = "gstreamer")]
+mod judge;
+#[cfg(feature = "gstreamer")]
 mod launch;
 #[cfg(feature = "gstreamer")]
 mod network;
+#[cfg(feature = "gstreamer")]
+mod packets;
 #[cfg(feature = "gstreamer")]
 mod pool;
 #[cfg(feature = "gstreamer")]

@@ -76,7 +76,7 @@ impl Source for Stream {
         heartbeat: &Heartbeat,
     ) -> Result<End, SourceError> {
         let launch = self.launch()?;
-        let tap = Tap::new(Arc::clone(intake), launch.clock, self.config.video_decode);
+        let tap = Tap::new(Arc::clone(intake), launch.clock, &self.config);
         let pipeline = graph::build(&launch, &self.config.id, &tap)?;
         let mut seen = Seen::default();
         let mut watch = Watch { config: &self.config, tap: &tap, intake, shutdown, heartbeat };
@@ -370,7 +370,7 @@ mod tests {
         graph::init().unwrap();
         let (config, (intake, _source, token), heartbeat) = (belt(), intake(), Heartbeat::unwatched());
         let launch = Launch::new(&config).unwrap();
-        let tap = Tap::new(Arc::clone(&intake), launch.clock, config.video_decode);
+        let tap = Tap::new(Arc::clone(&intake), launch.clock, &config);
         let pipeline = graph::build(&launch, &config.id, &tap).unwrap();
         let mut watch =
             Watch { config: &config, tap: &tap, intake: &intake, shutdown: &token, heartbeat: &heartbeat };

@@ -10,13 +10,15 @@ use tracing::{debug, warn};
 
 use super::decoder_probe::{Arrival, Arrivals};
 use super::fault::Progress;
+use super::judge::{Judge, Judged, Liveness};
 use super::pool::{self, IsAlias};
 use super::sample::{self, Mappings};
 use crate::frame::clock::{CaptureClock, Captured};
 use crate::frame::{FrameTimes, Geometry, Memory};
-use crate::source::Intake;
+use crate::source::rtp::Receiver;
 use crate::source::thinning::{Picture, Thinning, Verdict, VideoDecode};
-use crate::telemetry::CopyReason;
+use crate::source::{CameraConfig, Intake};
+use crate::telemetry::{CopyReason, SkipReason};
 
 /// A driver's stamp that says more than this is taken for nonsense, and arrival counts instead.
 const OLDEST_CAPTURE: Duration = Duration::from_secs(10);
@@ -27,6 +29,11 @@ pub(super) struct Tap {
     arrivals: Mutex<Arrivals>,
     /// Which of them are decoded.
     thinning: Mutex<Thinning>,
+    /// Which of them are whole.
+    judge: Mutex<Judge>,
+    /// Sees their packets, once some have come.
+    receiver: Mutex<Option<Receiver>>,
+    late_after: Duration,
     intake: Arc<Intake>,
     mappings: Mappings,
     clock: CaptureClock,
@@ -61,10 +68,14 @@ pub(super) enum Maker {
 struct Layout(Option<(gst::Caps, gst_video::VideoInfo)>);
 
 impl Tap {
-    pub(super) fn new(intake: Arc<Intake>, clock: CaptureClock, video_decode: VideoDecode) -> Arc<Self> {
+    pub(super) fn new(intake: Arc<Intake>, clock: CaptureClock, config: &CameraConfig) -> Arc<Self> {
+        let liveness = if clock == CaptureClock::File { Liveness::Read } else { Liveness::Live };
         Arc::new(Self {
             arrivals: Mutex::default(),
-            thinning: Mutex::new(Thinning::new(video_decode, intake.period())),
+            thinning: Mutex::new(Thinning::new(config.video_decode, intake.period())),
+            judge: Mutex::new(Judge::new(config.on_loss, liveness)),
+            receiver: Mutex::default(),
+            late_after: config.late_after,
             mappings: Mappings::new(intake.frames_in_flight()),
             intake,
             clock,
@@ -95,11 +106,24 @@ impl Tap {
         *self.maker.lock().unwrap_or_else(PoisonError::into_inner) = (maker, newest);
     }
 
+    /// Does something with what sees the packets.
+    pub(super) fn with_receiver<T>(&self, f: impl FnOnce(&mut Option<Receiver>) -> T) -> T {
+        f(&mut self.receiver.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The encoded pictures that follow have these caps.
+    pub(super) fn encoded_caps(&self, caps: &gst::CapsRef) {
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner).caps(caps);
+    }
+
     /// An encoded picture comes to the video decoder at `now`: says whether it is decoded, and notes and counts it.
     pub(super) fn encoded(&self, buffer: &gst::BufferRef, now: Instant) -> Verdict {
         let pts = buffer.pts().map(gst::ClockTime::nseconds);
-        let is_delta = buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
-        let picture = if is_delta { Picture::Delta } else { Picture::Key };
+        let received = self.with_receiver(|receiver| receiver.as_ref()?.picture(pts));
+        let mut judge = self.judge.lock().unwrap_or_else(PoisonError::into_inner);
+        let Judged { picture, verdict: whole, has_no_beginning, is_open_key } =
+            judge.encoded(buffer, received.as_ref());
+        drop(judge);
         // The stream's own time where it has one: a burst out of the network's buffers is none there.
         let at = pts.map_or(now, |pts| self.opened + Duration::from_nanos(pts));
         let mut thinning = self.thinning.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,12 +132,20 @@ impl Tap {
         if thinning.is_held_back() && !was_held_back {
             self.tell_held_back(&thinning);
         }
-        if verdict == Verdict::Skip {
-            self.intake.skip(now);
-            return verdict;
+        // What has no beginning would come out grey. After a loss the video decoder goes on, so that it gives back what it
+        // holds in time, and can use a recovery point.
+        if verdict == Verdict::Skip || has_no_beginning {
+            let reason = if has_no_beginning { SkipReason::BeforeKeyFrame } else { SkipReason::Unwanted };
+            self.intake.skip(reason, now);
+            return Verdict::Skip;
         }
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        arrivals.note(pts, now, thinning.spacing());
+        let is_late = received.is_some_and(|received| received.lateness > self.late_after);
+        let spacing = thinning.spacing();
+        arrivals.note(
+            pts,
+            Arrival { spacing, verdict: whole, is_late, is_open_key, received, ..Arrival::at(now) },
+        );
         // A file's frames have no age, and libav decodes several of them at once.
         if picture == Picture::Key && self.is_live() {
             thinning.key_goes_in(arrivals.newest());
@@ -209,6 +241,7 @@ impl Tap {
         };
         let arrived = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         let arrival = arrived.of(buffer.pts().map(gst::ClockTime::nseconds));
+        let newest = arrived.newest();
         drop(arrived);
         self.intake.set_spacing(arrival.and_then(|arrival| arrival.spacing));
         if let Some(arrival) = arrival {
@@ -217,6 +250,13 @@ impl Tap {
         let times = self.times(sink, &sample, buffer, (arrival, ready));
         let position = times.pts.unwrap_or_default().as_nanos();
         self.position.store(u64::try_from(position).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let mut judge = self.judge.lock().unwrap_or_else(PoisonError::into_inner);
+        let skipped = judge.decoded(buffer, arrival.as_ref(), newest);
+        drop(judge);
+        if let Some(reason) = skipped {
+            self.intake.skip(reason, ready);
+            return Ok(gst::FlowSuccess::Ok);
+        }
         let (geometry, memory) = match self.picture(info, &sample, arrival) {
             Ok(picture) => picture,
             Err(reason) => {
@@ -274,17 +314,20 @@ impl Tap {
         let running = segment.zip(pts).and_then(|(segment, pts)| segment.to_running_time(pts));
         let captured = match self.clock {
             CaptureClock::File => {
-                Captured { clock: CaptureClock::File, at: self.opened + position.unwrap_or_default() }
+                Captured::new(CaptureClock::File, self.opened + position.unwrap_or_default())
             }
             CaptureClock::V4l2 => {
                 let age =
                     sink.current_running_time().zip(running).and_then(|(now, then)| capture_age(now, then));
                 match age.and_then(|age| ready.checked_sub(age)) {
-                    Some(at) => Captured { clock: CaptureClock::V4l2, at: at.min(received) },
-                    None => Captured { clock: CaptureClock::Arrival, at: received },
+                    Some(at) => Captured::new(CaptureClock::V4l2, at.min(received)),
+                    None => Captured::new(CaptureClock::Arrival, received),
                 }
             }
-            clock @ (CaptureClock::Arrival | CaptureClock::Test) => Captured { clock, at: received },
+            clock @ (CaptureClock::Arrival | CaptureClock::Rtcp | CaptureClock::Test) => {
+                let known = arrival.and_then(|arrival| arrival.received).map(|received| received.captured);
+                known.unwrap_or(Captured::new(clock, received))
+            }
         };
         FrameTimes { pts: position, captured, received, ready }
     }

@@ -78,7 +78,10 @@ impl Source for Pattern {
             paint_square(&mut slab, &geometry, number);
             let times = FrameTimes {
                 pts: Some(taken - start),
-                captured: Captured { clock: CaptureClock::Test, at: taken },
+                captured: Captured {
+                    error: Some(Duration::ZERO),
+                    ..Captured::new(CaptureClock::Test, taken)
+                },
                 received: taken,
                 ready: Instant::now(),
             };

@@ -71,7 +71,7 @@ impl Source for Picture {
             Geometry::packed(PixelFormat::Rgb, width, height, ColorMatrix::Bt601, ColorRange::Full);
         let times = FrameTimes {
             pts: Some(Duration::ZERO),
-            captured: Captured { clock: CaptureClock::File, at: received },
+            captured: Captured::new(CaptureClock::File, received),
             received,
             ready: Instant::now(),
         };

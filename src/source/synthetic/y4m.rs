@@ -87,7 +87,7 @@ impl Source for RawVideo {
             let pts = header.position(number);
             let times = FrameTimes {
                 pts,
-                captured: Captured { clock: CaptureClock::File, at: opened + pts.unwrap_or_default() },
+                captured: Captured::new(CaptureClock::File, opened + pts.unwrap_or_default()),
                 received,
                 ready: Instant::now(),
             };

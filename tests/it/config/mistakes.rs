@@ -22,6 +22,8 @@ cameras:
     stale_after: 3s
     cpus: [0, 1]
     video_decode: keyframes
+    on_loss: infer
+    late_after: 1s
     detect:
       - {model: line-parts, devices: [cpu0], rate_max: 10, deadline: 80ms, score_min: 0.4}
       - {model: seals@2.0.0, devices: [gpu0]}
@@ -84,6 +86,8 @@ const MISTAKES: &[Mistake] = &[
     Set("cameras[0].stale_after", "3"),
     Set("cameras[0].transport", "tpc"),
     Set("cameras[0].video_decode", "keyframe"),
+    Set("cameras[0].on_loss", "ignore"),
+    Set("cameras[0].late_after", "1"),
     Set("cameras[0].detect[0].model", "line-prats"),
     Set("cameras[0].detect[0].devices[0]", "npu9"),
     Set("cameras[0].detect[0].rate_max", "2000"),

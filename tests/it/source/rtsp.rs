@@ -59,8 +59,8 @@ fn frames_of_a_live_camera_come_in_order_with_true_times_on_named_threads() {
     let mut last: Option<(u64, Duration, u32)> = None;
     for frame in camera.frames(30) {
         let times = frame.times;
-        assert_eq!(times.captured.clock, CaptureClock::Arrival);
-        assert_eq!(times.captured.at, times.received, "the data's arrival is all that is known");
+        assert!(matches!(times.captured.clock, CaptureClock::Arrival | CaptureClock::Rtcp));
+        assert!(times.captured.at <= times.received && times.captured.error.is_some(), "{times:?}");
         assert!(times.received < times.ready, "decoding takes time");
         let stamp = stamp(&frame);
         // Made, encoded, sent, decoded and taken: never before it was made, and not minutes ago.

@@ -199,6 +199,7 @@ impl DetectionEncoder {
             seq,
             captured_at: stamp(frame.times.captured.at),
             capture_clock: frame.times.captured.clock.name(),
+            capture_error_ms: frame.times.captured.error.map(|error| ms(micros(error))),
             received_at: stamp(frame.times.received),
             age_ms: frame.times.captured.age(at.now).map(|age| ms(micros(age))),
             late: at.punctuality == Punctuality::Late,
@@ -218,9 +219,9 @@ impl DetectionEncoder {
     }
 }
 
-/// The most bytes of a message without its names and detections: 351 are keys, a state, brackets and the schema's name, and its 20
-/// numbers and times take no more than 27 each.
-const MESSAGE_BYTES: usize = 896;
+/// The most bytes of a message without its names and detections: 371 are keys, a state, brackets and the schema's name, and its
+/// 21 numbers and times take no more than 27 each.
+const MESSAGE_BYTES: usize = 942;
 
 /// The most bytes of a detection without its label: 62 are keys and brackets, 10 the class, and no float takes more than
 /// 24.

@@ -29,6 +29,8 @@ pub struct DetectionEvent<'a> {
     pub captured_at: Stamp,
     /// Whose clock says so.
     pub capture_clock: &'static str,
+    /// How many milliseconds `captured_at` may be off if that clock is right; null where nothing tells.
+    pub capture_error_ms: Option<f64>,
     /// When the picture's data entered the video decoder.
     pub received_at: Stamp,
     /// Milliseconds from `captured_at` to the event; null for a file, whose pictures have no age.

@@ -325,6 +325,7 @@ fn an_event_carries_every_field_of_the_contract() {
             "seq",
             "captured_at",
             "capture_clock",
+            "capture_error_ms",
             "received_at",
             "age_ms",
             "late",

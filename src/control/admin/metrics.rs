@@ -117,6 +117,11 @@ impl Report {
             "Connections that delivered at least one frame.",
             self.each_camera(|camera| camera.connects),
         )?;
+        self.connections(metrics)
+    }
+
+    /// How the connections to the cameras went, and how old what came of them is.
+    fn connections(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
         let failures = self.cameras.iter().flat_map(|camera| {
             camera.counts.failures.iter().map(move |(cause, failures)| {
                 let labels = [("camera", camera.counts.camera.clone()), ("cause", (*cause).to_owned())];

@@ -74,7 +74,8 @@ fn sum(stage_ms: &Value) -> f64 {
 fn a_detections_message_is_exactly_this() {
     let now = Instant::now();
     let at = EventTime { now, wall: "2026-11-30T21:04:05.164656Z".parse().unwrap(), ..EventTime::now() };
-    let captured = Captured { clock: CaptureClock::V4l2, at: now - 41_200 * US };
+    let error = Some(1500 * US);
+    let captured = Captured { error, ..Captured::new(CaptureClock::V4l2, now - 41_200 * US) };
     let frame = frame(88_123, (1920, 1080), captured, now - 24_600 * US);
     let found = [detection(2, 0.91, [102.0, 220.5, 64.0, 60.2]), detection(7, 0.5, [0.0, 0.0, 1919.25, 1.0])];
     let stages = stages([4100, 1000, 800, 600, 17_900, 200].map(|us| us * US));
@@ -82,7 +83,7 @@ fn a_detections_message_is_exactly_this() {
     let golden = concat!(
         r#"{"schema":"gantry.detections/1","node":"line-7","camera":"press-1","#,
         r#""boot_id":"7f0c8a52-94cd-4b6e-8b0e-3a1f5d2c9e10","seq":1042,"#,
-        r#""captured_at":"2026-11-30T21:04:05.123456Z","capture_clock":"v4l2","#,
+        r#""captured_at":"2026-11-30T21:04:05.123456Z","capture_clock":"v4l2","capture_error_ms":1.5,"#,
         r#""received_at":"2026-11-30T21:04:05.140056Z","age_ms":41.2,"late":false,"camera_state":"live","#,
         r#""model":{"name":"line-parts","version":"3.1.0","device":"gpu0"},"#,
         r#""frame":{"id":88123,"width":1920,"height":1080},"#,
@@ -97,7 +98,7 @@ fn a_detections_message_is_exactly_this() {
 #[test]
 fn a_late_result_says_so() {
     let now = Instant::now();
-    let frame = frame(1, (1, 1), Captured { clock: CaptureClock::Test, at: now }, now);
+    let frame = frame(1, (1, 1), Captured::new(CaptureClock::Test, now), now);
     for (punctuality, late) in [(Punctuality::Late, true), (Punctuality::InTime, false)] {
         let at = EventTime { punctuality, ..EventTime::now() };
         let message = encoder(&[]).encode(&frame, &[], &stages([Duration::ZERO; 6]), at, 1);
@@ -109,7 +110,7 @@ fn a_late_result_says_so() {
 #[test]
 fn a_file_has_no_age_and_an_empty_result_has_an_empty_array() {
     let now = Instant::now();
-    let captured = Captured { clock: CaptureClock::File, at: now + Duration::from_secs(3) };
+    let captured = Captured::new(CaptureClock::File, now + Duration::from_secs(3));
     let frame = frame(1, (1, 1), captured, now);
     let message = encoder(&[]).encode(
         &frame,
@@ -120,6 +121,7 @@ fn a_file_has_no_age_and_an_empty_result_has_an_empty_array() {
     );
     let value = check(&validator(schema!("detections")), &message);
     assert_eq!(value["age_ms"], Value::Null);
+    assert_eq!(value["capture_error_ms"], Value::Null);
     assert_eq!(value["detections"], Value::Array(Vec::new()));
     assert!(value["captured_at"].as_str() > value["received_at"].as_str(), "ahead of the run's clock");
 }
@@ -127,7 +129,7 @@ fn a_file_has_no_age_and_an_empty_result_has_an_empty_array() {
 #[test]
 fn a_detection_that_is_not_finite_is_left_out_and_rounding_past_the_edge_is_held() {
     let now = Instant::now();
-    let frame = frame(1, (640, 480), Captured { clock: CaptureClock::Test, at: now }, now);
+    let frame = frame(1, (640, 480), Captured::new(CaptureClock::Test, now), now);
     let found = [
         detection(0, f32::NAN, [1.0; 4]),
         detection(0, 1.000_000_1, [-0.0, -0.000_01, 5.0, 5.0]),
@@ -144,7 +146,7 @@ fn a_detection_that_is_not_finite_is_left_out_and_rounding_past_the_edge_is_held
 #[test]
 fn encoding_and_handing_over_allocates_nothing() {
     let now = Instant::now();
-    let frame = frame(1, (1920, 1080), Captured { clock: CaptureClock::Arrival, at: now }, now);
+    let frame = frame(1, (1920, 1080), Captured::new(CaptureClock::Arrival, now), now);
     let found: Vec<_> =
         (0..100_u16).map(|n| detection(u32::from(n % 5), 0.123_456_79, [f32::from(n) / 3.0; 4])).collect();
     let mut encoder = encoder(&["nut", "bolt \u{1}", "gear"]);
@@ -341,8 +343,9 @@ proptest! {
         wall in -62_135_596_800_i64..253_402_207_200,
         seq in 1..u64::MAX,
         clock in prop::sample::select(vec![
-            CaptureClock::Arrival, CaptureClock::V4l2, CaptureClock::File, CaptureClock::Test,
+            CaptureClock::Arrival, CaptureClock::Rtcp, CaptureClock::V4l2, CaptureClock::File, CaptureClock::Test,
         ]),
+        error in prop::option::of(0..10_000_000_000_u64),
     ) {
         let validator = validator(schema!("detections"));
         let lengths = lengths.map(Duration::from_nanos);
@@ -350,7 +353,11 @@ proptest! {
         // Far enough from the beginning of the monotonic clock for the longest times above.
         let received = Instant::now() + Duration::from_secs(600);
         let now = received + total;
-        let frame = frame(1, (640, 480), Captured { clock, at: now - Duration::from_nanos(age_ns) }, received);
+        let captured = Captured {
+            error: error.map(Duration::from_nanos),
+            ..Captured::new(clock, now - Duration::from_nanos(age_ns))
+        };
+        let frame = frame(1, (640, 480), captured, received);
         let at = EventTime { now, wall: Timestamp::from_second(wall).unwrap(), ..EventTime::now() };
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
         let mut encoder = encoder(&labels);

@@ -398,7 +398,10 @@ fn the_bundles_in_the_repository_are_whole_and_agree_with_their_model_files() {
     assert_eq!(shipped.golden.len(), 6);
     let test_models = bundle::list(&repository("tests/data/models")).unwrap();
     let names: Vec<&str> = test_models.iter().map(|entry| entry.name.as_str()).collect();
-    assert_eq!(names, ["coco", "line-parts-bad", "line-parts-e2e", "line-parts-int8", "line-parts-v2"]);
+    assert_eq!(
+        names,
+        ["coco", "line-parts-bad", "line-parts-e2e", "line-parts-int8", "line-parts-v2", "stamp"]
+    );
     for model in test_models.into_iter().map(|entry| entry.model.unwrap()).chain([shipped]) {
         bundle::verify(&model).unwrap();
         let file = onnx::read(&model.variants[0].read().unwrap()).unwrap();

@@ -1,9 +1,10 @@
-//! The camera simulator `tests/rig/rtspcam.py` as a value: it starts on a free port and is gone when dropped.
+//! What simulates cameras and lines, `tests/rig`, as values: each starts by itself, on a free port, and is gone when dropped.
 
-use std::io::{BufRead, BufReader, Write};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
@@ -16,7 +17,8 @@ const PYTHON: &str = "/usr/bin/python3";
 pub(crate) struct RtspServer {
     child: Child,
     control: PathBuf,
-    port: u16,
+    /// The address of its first camera.
+    first: url::Url,
     _scratch: TempDir,
 }
 
@@ -34,34 +36,43 @@ impl RtspServer {
     /// # Errors
     /// The reason to skip the test, when what the simulator needs is not installed.
     pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Result<Self, String> {
+        Self::start_in(None, "127.0.0.1", port, arguments)
+    }
+
+    /// The same on the camera's side of a line that fails.
+    ///
+    /// # Errors
+    /// The reason to skip the test, when what the simulator needs is not installed.
+    pub(crate) fn start_behind(line: &NetFault, arguments: &[&str]) -> Result<Self, String> {
+        Self::start_in(Some(line), NetFault::CAMERA, 0, arguments)
+    }
+
+    fn start_in(line: Option<&NetFault>, host: &str, port: u16, arguments: &[&str]) -> Result<Self, String> {
         needs_gst_rtsp_server()?;
         let scratch = TempDir::new().unwrap();
         let control = scratch.path().join("control");
-        let mut child = Command::new(PYTHON)
-            .arg(manifest_dir().join("tests/rig/rtspcam.py"))
-            .args(["--port", &port.to_string(), "--control"])
+        let mut command = line.map_or_else(|| Command::new(PYTHON), |line| line.beside_the_camera(PYTHON));
+        command
+            .arg(script("rtspcam.py"))
+            .args(["--address", host, "--port", &port.to_string(), "--control"])
             .arg(&control)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let first = lines.next().expect("the simulator says that it is ready");
-        let authority = first.strip_prefix("ready rtsp://").and_then(|rest| rest.split('/').next()).unwrap();
-        let port = authority.rsplit(':').next().unwrap().parse().unwrap();
-        assert!(lines.any(|line| line == "ready"), "the simulator ended before it was ready");
-        Ok(Self { child, control, port, _scratch: scratch })
+            .args(arguments);
+        let (child, mut lines) = spawn(&mut command);
+        let first = ready(&mut lines);
+        assert!(lines.any(|line| line.unwrap() == "ready"), "the simulator ended before it was ready");
+        Ok(Self { child, control, first, _scratch: scratch })
     }
 
     /// The port that it listens on.
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.first.port().unwrap()
     }
 
     /// The address of a camera.
     pub(crate) fn url(&self, path: &str) -> url::Url {
-        format!("rtsp://127.0.0.1:{}{path}", self.port).parse().unwrap()
+        let mut url = self.first.clone();
+        url.set_path(path);
+        url
     }
 
     /// Sends a control line and returns its answer.
@@ -109,14 +120,11 @@ pub(crate) struct BadCam {
 
 impl BadCam {
     /// Starts it with these films and these arguments (see `badcam.py --help`).
-    pub(crate) fn start(films: &[&Path], arguments: &[&str]) -> Self {
+    pub(crate) fn start(films: &[impl AsRef<OsStr>], arguments: &[&str]) -> Self {
         let mut command = Command::new(PYTHON);
-        command.arg(manifest_dir().join("tests/rig/badcam.py")).args(arguments).arg("--").args(films);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let first = lines.next().expect("the simulator says that it is ready").unwrap();
-        let url = first.strip_prefix("ready ").and_then(|url| url.parse().ok());
-        Self { child, url: url.unwrap_or_else(|| panic!("{first}")) }
+        let (child, mut lines) =
+            spawn(command.arg(script("badcam.py")).args(arguments).arg("--").args(films));
+        Self { child, url: ready(&mut lines) }
     }
 
     /// The address of its camera.
@@ -138,10 +146,73 @@ impl Drop for BadCam {
 /// The reason to skip the test, when what that needs is not installed.
 pub(crate) fn film(path: &Path, arguments: &[&str]) -> Result<(), String> {
     needs_gst_rtsp_server()?;
-    let script = manifest_dir().join("tests/rig/film.py");
-    let output = Command::new(PYTHON).arg(script).arg(path).args(arguments).output().unwrap();
+    let output = Command::new(PYTHON).arg(script("film.py")).arg(path).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
+}
+
+/// A camera's and a client's machine with a cable between them that can fail: network namespaces, made by `netfault.sh`.
+#[derive(Debug)]
+pub(crate) struct NetFault {
+    /// Keeps it apart from others at the same time.
+    name: String,
+}
+
+impl NetFault {
+    /// The camera's address.
+    pub(crate) const CAMERA: &str = "10.77.0.1";
+
+    /// Makes both.
+    ///
+    /// # Errors
+    /// The reason to skip the test, where that is not allowed or a program is missing.
+    pub(crate) fn up() -> Result<Self, String> {
+        let line = Self { name: std::process::id().to_string() };
+        let output = line.run(&["up"]);
+        if output.status.success() {
+            return Ok(line);
+        }
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(format!("network namespaces need root, iproute2 and nftables: {why}"))
+    }
+
+    /// Makes a fault, or ends one: `loss 5`, `blackhole on`, `linkdown`, `clean`, …
+    pub(crate) fn tell(&self, words: &[&str]) {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A program on the camera's machine.
+    pub(crate) fn beside_the_camera(&self, program: &str) -> Command {
+        self.on("cam", program)
+    }
+
+    /// A program on the client's machine.
+    pub(crate) fn beside_the_client(&self, program: &str) -> Command {
+        self.on("cli", program)
+    }
+
+    fn on(&self, side: &str, program: &str) -> Command {
+        let mut command = self.command();
+        command.args([side, program]);
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.command().args(words).output().unwrap()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(script("netfault.sh"));
+        command.env("RIG", &self.name);
+        command
+    }
+}
+
+impl Drop for NetFault {
+    fn drop(&mut self) {
+        self.run(&["down"]);
+    }
 }
 
 /// What a stamp says.
@@ -165,8 +236,21 @@ impl Stamp {
                 values.map(|(x, y)| u32::from(luma[(row * edge + y) * stride + column * edge + x])).sum();
             u32::from(sum > 125 * u32::try_from((to - from).pow(2)).unwrap())
         };
-        let word = |row| (0..32).fold(0, |word, column| word << 1 | bit(row, column));
-        let (top, ms): (u32, u32) = (word(0), word(1));
+        Self::of_rows([0, 1].map(|row| (0..32).fold(0, |word, column| word << 1 | bit(row, column))))
+    }
+
+    /// Of the classes that the model `stamp` found in a picture, each of which is a bit that is set.
+    pub(crate) fn of_bits(set: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let mut rows = [0; 2];
+        for bit in set {
+            let row = rows.get_mut(usize::try_from(bit / 32).ok()?)?;
+            *row |= 1_u32 << (31 - bit % 32);
+        }
+        Self::of_rows(rows)
+    }
+
+    /// Of the two rows, the first of which holds the check; none where that is wrong.
+    fn of_rows([top, ms]: [u32; 2]) -> Option<Self> {
         let number = top >> 8;
         let bytes = [&number.to_be_bytes()[1..], &ms.to_be_bytes()].concat();
         let crc = bytes.iter().fold(0x5a_u8, |crc, byte| {
@@ -203,6 +287,24 @@ pub(crate) fn skip(test: &str, reason: &str) {
 pub(crate) fn has_program(name: &str) -> bool {
     let quiet = Command::new(name).arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     quiet.is_ok()
+}
+
+/// A program of the rig.
+fn script(name: &str) -> PathBuf {
+    manifest_dir().join("tests/rig").join(name)
+}
+
+/// Starts a simulator, and reads what it says.
+fn spawn(command: &mut Command) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
+
+/// The address that a simulator is ready at.
+fn ready(lines: &mut Lines<BufReader<ChildStdout>>) -> url::Url {
+    let first = lines.next().expect("the simulator says that it is ready").unwrap();
+    first.strip_prefix("ready ").and_then(|url| url.parse().ok()).unwrap_or_else(|| panic!("{first}"))
 }
 
 fn needs_gst_rtsp_server() -> Result<(), String> {

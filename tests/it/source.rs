@@ -5,6 +5,8 @@ mod files;
 #[cfg(feature = "gstreamer")]
 mod keyframes;
 #[cfg(feature = "gstreamer")]
+mod line;
+#[cfg(feature = "gstreamer")]
 mod memory;
 #[cfg(feature = "gstreamer")]
 mod rtsp;

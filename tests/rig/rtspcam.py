@@ -10,11 +10,15 @@ pictures are those that the file's ground truth describes. Otherwise each client
 
 Control, one line each with one answer line, on standard input or on the unix socket --control:
   stall PATH    not a byte more, the connection stays open (no RTP, no RTCP)
+  mute PATH     no RTP, but RTCP goes on
   freeze PATH   the same picture for ever
+  black PATH    a black picture without a stamp for ever
+  half PATH     of each tenth picture the second half is missing (--as-is only)
+  size PATH WxH pictures of another size, in the same stream
   kill PATH     its clients are disconnected
   down PATH     the same, then 404 until `resume`
   resume PATH   live again
-  stats         JSON for each path: clients, frames_sent (pictures that went into RTP, all clients together), mode
+  stats         JSON for each path: clients, frames_sent (pictures that went into RTP, all clients together), mode, size
   quit
 """
 
@@ -30,21 +34,26 @@ import gi
 
 for name in ("Gst", "GstApp", "GstRtsp", "GstRtspServer"):
     gi.require_version(name, "1.0")
-from gi.repository import GLib, Gst, GstApp, GstRtsp  # noqa: E402, F401
+from gi.repository import Gio, GLib, Gst, GstApp, GstRtsp  # noqa: E402, F401
 from gi.repository import GstRtspServer as Rtsp  # noqa: E402
 
 AU = "video/x-{0},stream-format=byte-stream,alignment=au"
 RAW = "appsrc name=src is-live=true format=time do-timestamp=true max-buffers=4 leaky-type=downstream ! "
+X264 = "x264enc speed-preset=veryfast threads=1 bitrate={kbit} key-int-max={gop} "
+X265 = (
+    "x265enc tune=zerolatency speed-preset=ultrafast bitrate={kbit} key-int-max={gop} "
+    "option-string=pools=1:frame-threads=1:log-level=0 ! "
+)
+PAY_H264 = "h264parse ! " + AU.format("h264") + " ! rtph264pay name=pay0 pt=96 config-interval=-1"
+PAY_H265 = "h265parse ! " + AU.format("h265") + " ! rtph265pay name=pay0 pt=96 config-interval=-1"
 ENCODERS = {
-    "h264": "x264enc tune=zerolatency speed-preset=veryfast threads=1 bitrate={kbit} key-int-max={gop} ! "
-    "video/x-h264,profile=main ! h264parse ! " + AU.format("h264") + " ! rtph264pay name=pay0 pt=96 config-interval=-1",
+    "h264": X264 + 'tune=zerolatency option-string="slices={slices}" ! video/x-h264,profile=main ! ' + PAY_H264,
+    # What a camera calls "high profile, B-frames": pictures leave it in another order than they are shown in.
+    "h264-high": X264 + "bframes=2 b-adapt=false rc-lookahead=4 ! video/x-h264,profile=high ! " + PAY_H264,
     # No key frame but the first: pictures are refreshed column by column.
-    "h264-refresh": "x264enc tune=zerolatency speed-preset=veryfast threads=1 bitrate={kbit} key-int-max={gop} "
-    "intra-refresh=true ! video/x-h264,profile=main ! h264parse ! " + AU.format("h264")
-    + " ! rtph264pay name=pay0 pt=96 config-interval=-1",
-    "h265": "x265enc tune=zerolatency speed-preset=ultrafast bitrate={kbit} key-int-max={gop} "
-    "option-string=pools=1:frame-threads=1:log-level=0 ! h265parse ! " + AU.format("h265")
-    + " ! rtph265pay name=pay0 pt=96 config-interval=-1",
+    "h264-refresh": X264 + "tune=zerolatency intra-refresh=true ! video/x-h264,profile=main ! " + PAY_H264,
+    "h265": X265 + PAY_H265,
+    "h265-main10": "videoconvert ! video/x-raw,format=I420_10LE ! " + X265 + "video/x-h265,profile=main-10 ! " + PAY_H265,
     "mjpeg": "jpegenc quality=80 ! rtpjpegpay name=pay0 pt=26",
     "sound": "audioconvert ! alawenc ! rtppcmapay name=pay0 pt=8",
 }
@@ -71,16 +80,17 @@ class Encoded:
         if not self.pictures:
             sys.exit(f"rtspcam: {video} has no H.264 video")
 
-    def read(self, frozen):
+    def read(self, mode):
         """The next picture and whether it is a key frame; none at the end of the file."""
-        if frozen:
+        if mode == "freeze":
             return next(picture for picture in self.pictures if picture[1])
         if self.next == len(self.pictures):
             if not self.loop:
                 return None
             self.next = 0
         self.next += 1
-        return self.pictures[self.next - 1]
+        data, key = self.pictures[self.next - 1]
+        return (data[: len(data) // 2] if mode == "half" and self.next % 10 == 0 else data), key
 
     def rewind(self):
         self.next = 0
@@ -93,13 +103,21 @@ class Decoded:
     """A file or pattern as raw pictures, stamped unless told not to."""
 
     def __init__(self, opt):
-        self.opt = opt
-        self.width, self.height = map(int, opt.size.split("x"))
-        self.source = self.last = None
+        self.opt, self.source, self.number, self.size = opt, None, 0, opt.size
         if opt.stamp:
+            import pictures
             import readstamp
 
-            self.stamp = readstamp
+            self.planes, self.now_ms = pictures.Planes, readstamp.now_ms
+        self.resize(opt.size)
+
+    def resize(self, size):
+        """The next picture has this size."""
+        self.size, self.last = size, None
+        self.width, self.height = map(int, size.split("x"))
+        if self.source:
+            self.source.set_state(Gst.State.NULL)
+            self.source = None
 
     def open(self):
         video = self.opt.video
@@ -111,9 +129,13 @@ class Decoded:
         self.source = Gst.parse_launch(f"{head} ! {self.caps()} ! appsink name=out sync=false max-buffers=2")
         self.source.set_state(Gst.State.PLAYING)
 
-    def read(self, frozen):
-        if frozen and self.last:
+    def read(self, mode):
+        if mode == "freeze" and self.last:
             return self.last
+        if mode == "black":
+            import pictures
+
+            return pictures.Planes(self.width, self.height).black().tobytes(), True
         for _ in range(2):
             if not self.source:
                 self.open()
@@ -136,13 +158,8 @@ class Decoded:
             return picture
         import numpy as np
 
-        width, height = self.width, self.height
         flat = np.frombuffer(picture, np.uint8).copy()
-        luma = flat[: width * height].reshape(height, width)
-        rows = self.stamp.burn(luma, self.number, self.stamp.now_ms())
-        # Without colour the blocks are black and white on any background.
-        for plane in flat[width * height :].reshape(2, height // 2, width // 2):
-            plane[: rows // 2, : self.stamp.BITS * self.stamp.block(width) // 2] = 128
+        self.planes(self.width, self.height).stamp(flat, self.number, self.now_ms())
         return flat.tobytes()
 
     def caps(self):
@@ -155,7 +172,7 @@ class Decoded:
 class Sound:
     """A camera without a picture: silence."""
 
-    def read(self, _frozen):
+    def read(self, _mode):
         return bytes(16000 // 10), True
 
     def caps(self):
@@ -171,12 +188,19 @@ class Camera:
         self.sources = {}  # appsrc → whether it has had a key frame
         self.ended, self.counting = False, threading.Lock()
         self.reader = Sound() if opt.codec == "sound" else Encoded(opt.video, opt.loop) if opt.as_is else Decoded(opt)
-        launch = AS_IS if opt.as_is else RAW + ENCODERS[opt.codec].format(kbit=opt.kbit, gop=opt.gop or opt.fps)
+        numbers = dict(kbit=opt.kbit, gop=opt.gop or opt.fps, slices=opt.slices)
+        launch = AS_IS if opt.as_is else RAW + ENCODERS[opt.codec].format(**numbers)
         self.factory = Rtsp.RTSPMediaFactory()
         self.factory.set_shared(opt.shared)
+        if opt.tcp_only:
+            self.factory.set_protocols(GstRtsp.RTSPLowerTrans.TCP)
         self.factory.set_launch(f"( {launch} )")
         self.factory.connect("media-configure", self.on_media)
         threading.Thread(target=self.run, daemon=True).start()
+
+    def stats(self):
+        size = getattr(self.reader, "size", None)
+        return dict(clients=len(self.clients), frames_sent=self.sent, number=self.number, mode=self.mode, size=size)
 
     def on_media(self, _factory, media):
         """A client has asked for the stream: it gets a pipeline of its own."""
@@ -212,16 +236,19 @@ class Camera:
     def run(self):
         due = time.monotonic()
         while True:
-            due = max(due + 1 / self.opt.fps, time.monotonic() - 0.5)
+            due = max(due + 1 / (self.opt.pace or self.opt.fps), time.monotonic() - 0.5)
             time.sleep(max(0, due - time.monotonic()))
             self.number += 1  # the camera's clock never stops, so gaps show
-            if self.sources and self.mode != "stall" and not self.ended:
+            if self.sources and self.mode not in ("stall", "mute") and not self.ended:
                 self.send()
 
     def send(self):
         self.reader.number = self.number
-        picture = self.reader.read(self.mode == "freeze")
+        size = getattr(self.reader, "size", None)
+        picture = self.reader.read(self.mode)
         sources = list(self.sources.items())
+        if size != getattr(self.reader, "size", None):
+            return  # it was resized meanwhile
         if picture is None:
             self.ended = True
             for source, _ in sources:
@@ -246,10 +273,10 @@ class Server:
         self.cameras = {opt.path: Camera(opt) for opt in opts}
         self.rtsp.set_address(opt.address)
         self.rtsp.set_service(str(opt.port))
-        if opt.user:
+        if opt.login or opt.tls:
             self.rtsp.set_auth(authority(opt))
         for camera in self.cameras.values():
-            if opt.user:
+            if opt.login or opt.tls:
                 permissions = Rtsp.RTSPPermissions.new()
                 for what in ("access", "construct"):
                     permissions.add_permission_for_role("viewer", f"media.factory.{what}", True)
@@ -281,11 +308,10 @@ class Server:
         if verb == "quit":
             self.loop.quit()
         elif verb == "stats":
-            cameras = self.cameras.items()
-            return json.dumps(
-                {path: dict(clients=len(c.clients), frames_sent=c.sent, mode=c.mode) for path, c in cameras}
-            )
-        elif verb in ("freeze", "stall", "resume"):
+            return json.dumps({path: camera.stats() for path, camera in self.cameras.items()})
+        elif verb == "size":
+            self.cameras[args[0]].reader.resize(args[1])
+        elif verb in ("freeze", "black", "half", "stall", "mute", "resume"):
             camera = self.cameras[args[0]]
             if camera.mode == "down":
                 self.mount(camera)
@@ -335,7 +361,7 @@ class Server:
             threading.Thread(target=self.serve_socket, args=(opt.control,), daemon=True).start()
         threading.Thread(target=self.serve_lines, args=(sys.stdin, sys.stdout), daemon=True).start()
         for path in self.cameras:
-            print(f"ready rtsp://{opt.address}:{self.rtsp.get_bound_port()}{path}", flush=True)
+            print(f"ready {'rtsps' if opt.tls else 'rtsp'}://{opt.address}:{self.rtsp.get_bound_port()}{path}", flush=True)
         print("ready", flush=True)
         self.loop.run()
 
@@ -343,11 +369,17 @@ class Server:
 def authority(opt):
     auth, token = Rtsp.RTSPAuth.new(), Rtsp.RTSPToken()
     token.set_string("media.factory.role", "viewer")
+    if opt.tls:
+        auth.set_tls_certificate(Gio.TlsCertificate.new_from_files(*opt.tls))
+    if not opt.login:
+        auth.set_default_token(token)
     if opt.auth == "digest":
         auth.set_supported_methods(GstRtsp.RTSPAuthMethod.DIGEST)
-        auth.add_digest(opt.user, opt.password, token)
-    else:
-        auth.add_basic(Rtsp.RTSPAuth.make_basic(opt.user, opt.password), token)
+    for user, password in opt.login:
+        if opt.auth == "digest":
+            auth.add_digest(user, password, token)
+        else:
+            auth.add_basic(Rtsp.RTSPAuth.make_basic(user, password), token)
     return auth
 
 
@@ -363,19 +395,22 @@ def parse(argv):
     p.add_argument("--address", default="127.0.0.1")
     p.add_argument("--port", type=int, default=0, help="0: a free one")
     p.add_argument("--control", help="unix socket")
-    p.add_argument("--user")
-    p.add_argument("--password", default="")
+    p.add_argument("--login", nargs=2, action="append", default=[], metavar=("USER", "PASSWORD"), help="one who may see it")
     p.add_argument("--auth", choices=["basic", "digest"], default="basic")
+    p.add_argument("--tls", nargs=2, metavar=("CERT", "KEY"), help="TLS with this certificate and key, both PEM files")
     p.add_argument("--path", default="/cam1")
     p.add_argument("--shared", action="store_true", help="one encoder for all clients, so late ones join between key frames")
+    p.add_argument("--tcp-only", action="store_true", help="datagrams are refused")
     p.add_argument("--video", default="pattern:smpte", help="FILE or pattern:NAME")
     p.add_argument("--loop", action="store_true", help="the file begins again at its end")
     p.add_argument("--as-is", action="store_true", help="send the file's own H.264 pictures, at --fps")
     p.add_argument("--size", default="640x480")
     p.add_argument("--fps", type=int, default=25)
+    p.add_argument("--pace", type=float, default=0, help="so many pictures a second really come; default: --fps")
     p.add_argument("--codec", choices=ENCODERS, default="h264")
     p.add_argument("--gop", type=int, default=0, help="pictures from key frame to key frame; default: one second")
     p.add_argument("--kbit", type=int, default=1000)
+    p.add_argument("--slices", type=int, default=1, help="of each H.264 picture")
     p.add_argument("--no-stamp", dest="stamp", action="store_false", help="no frame number and time in the pictures")
     starts = [i for i, word in enumerate(argv) if word == "--path"] or [len(argv)]
     return [p.parse_args(argv[: starts[0]] + argv[a:b]) for a, b in zip(starts, starts[1:] + [len(argv)])]

@@ -227,7 +227,7 @@ fn a_wrong_path_is_told() {
 #[test]
 fn a_wrong_password_is_told_without_it_and_the_right_one_opens() {
     for method in ["basic", "digest"] {
-        let arguments = ["--user", "viewer", "--password", "p@ss#%/:?&", "--auth", method, "--path", "/cam1"];
+        let arguments = ["--login", "viewer", "p@ss#%/:?&", "--auth", method, "--path", "/cam1"];
         let server =
             server!("a_wrong_password_is_told_without_it_and_the_right_one_opens", start(&arguments));
         let login = |username: Option<&str>, password: Option<&str>| CameraConfig {

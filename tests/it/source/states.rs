@@ -89,7 +89,7 @@ fn a_camera_that_hangs_costs_its_neighbour_no_frame() {
 #[test]
 fn a_wrong_password_is_failed_and_tried_again_slowly() {
     const TEST: &str = "a_wrong_password_is_failed_and_tried_again_slowly";
-    let server = match RtspServer::start(&["--user", "viewer", "--password", "right", "--path", "/cam1"]) {
+    let server = match RtspServer::start(&["--login", "viewer", "right", "--path", "/cam1"]) {
         Ok(server) => server,
         Err(reason) => return skip(TEST, &reason),
     };

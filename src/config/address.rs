@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use url::Url;
 
 use crate::frame::PixelFormat;
-use crate::secret::Secret;
+use crate::secret::{self, Secret};
 use crate::source::{Address, Rate, TestPattern};
 use crate::yaml::{concealed, nearest};
 
@@ -47,9 +47,6 @@ const FORMS: &str =
 
 const CAMERA_SCHEMES: [&str; 5] = ["rtsp", "rtsps", "v4l2", "file", "test"];
 const BROKER_SCHEMES: [&str; 2] = ["mqtt", "mqtts"];
-
-/// What the name of a query's parameter holds when its value may be a password.
-const SECRET_NAMES: [&str; 8] = ["pass", "pwd", "psw", "token", "key", "secret", "auth", "cred"];
 
 /// The endings by which a bare name is known to be a file and no mistyped address.
 const FILE_ENDINGS: [&str; 16] = [
@@ -121,14 +118,18 @@ pub fn redacted(text: &str) -> String {
     if shown.chars().count() > 120 { shown.chars().take(120).chain(['…']).collect() } else { shown }
 }
 
-/// An RTSP address without what may be a password in its query; none when there is no such thing in it. Where a value
-/// was, `…` is.
+/// An RTSP address without what may be a password in its path or query; none when there is no such thing in it. Where a
+/// value was, `…` is.
 #[must_use]
 pub fn without_secrets(url: &Url) -> Option<String> {
+    if let Some(at) = secret::in_path(url.path()) {
+        let end = url.as_str().find(url.path()).unwrap_or_default() + at;
+        return Some(format!("{}…", &url.as_str()[..end]));
+    }
     let without = |parameter: &str| {
         let at = parameter.find(['=', ':']).map_or(parameter.len(), |at| at + 1);
         let name = percent_decode_str(&parameter[..at]).decode_utf8_lossy().to_ascii_lowercase();
-        let is_secret = SECRET_NAMES.iter().any(|secret| name.contains(secret));
+        let is_secret = secret::NAMES.iter().any(|secret| name.contains(secret));
         is_secret.then(|| format!("{}…", &parameter[..at]))
     };
     let parameters: Vec<&str> = url.query()?.split('&').collect();
@@ -389,7 +390,10 @@ mod tests {
             let Address::Rtsp(url) = again.address else { panic!("{printed}") };
             assert_eq!(without_secrets(&url), Some(printed), "and stays what it is");
         }
-        for text in ["rtsp://h/a", "rtsp://h/a?profile=2&channel=1", "rtsp://h/password=p"] {
+        let in_path = without("rtsp://h/user=u_password=p_channel=1?password=q").unwrap();
+        assert_eq!(in_path, "rtsp://h/user=u_password=…");
+        assert!(CameraAddress::parse(&in_path).is_ok(), "what is printed is an address");
+        for text in ["rtsp://h/a", "rtsp://h/a?profile=2&channel=1", "rtsp://h/password/1"] {
             assert_eq!(without(text), None);
         }
     }

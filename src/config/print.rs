@@ -161,7 +161,9 @@ fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Op
         Transport::Udp => "udp",
         Transport::Auto => "auto",
     };
+    out.optional("ca_file", source.ca_file.as_deref().map(path_text));
     out.key("transport", transport);
+    out.key("udp_buffer", &source.udp_buffer.to_string());
     out.key("stale_after", &duration_text(source.stale_after));
     out.key("damaged_max", &source.damaged_max.to_string());
     out.optional("cpus", cpus.map(cpus_text));

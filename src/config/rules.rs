@@ -11,6 +11,7 @@ use super::check::{Found, Item, Section};
 use super::leaf::Leaf;
 use super::mend::Strays;
 use super::validate::{KnownModels, Surroundings};
+use crate::source::Address;
 use crate::yaml::{Problems, nearest, shown};
 
 /// Id of the device that there is when none is written.
@@ -27,6 +28,7 @@ pub fn check(root: &Section, around: &Surroundings<'_>, strays: &mut Strays, pro
         let address = camera.address("source");
         let inside = address.map(|address| (address.username.is_some(), address.password.is_some()));
         credentials(camera, "source", inside, problems);
+        trusted(camera, problems);
     }
     if let Some(publish) = root.inner("publish") {
         if let Some(mqtt) = publish.inner("mqtt") {
@@ -176,6 +178,16 @@ fn credentials(section: &Section, address: &str, inside: Option<(bool, bool)>, p
         problems.tell(password.place, &password.path, message);
     } else if !username.is_written() && !name_inside {
         problems.tell(password.place, &password.path, "a password needs a user name; write username too");
+    }
+}
+
+fn trusted(camera: &Section, problems: &mut Problems) {
+    let file = camera.item("ca_file");
+    let Some(source) = camera.address("source").filter(|_| file.is_written()) else { return };
+    if !matches!(&source.address, Address::Rtsp(url) if url.scheme() == "rtsps") {
+        let message =
+            "only rtsps:// is encrypted and takes a ca_file; write rtsps:// in source, or remove it";
+        problems.tell(file.place, &file.path, message);
     }
 }
 

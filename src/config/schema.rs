@@ -307,11 +307,25 @@ pub static CAMERA: &[Key] = &[
         meaning: "environment variable that holds its password, in place of password_file",
     },
     Key {
+        name: "ca_file",
+        kind: Kind::Path,
+        presence: Presence::Optional,
+        example: "/etc/gantry/press-1.pem",
+        meaning: "certificates to trust for an rtsps camera, PEM: its own or its authority's; the system's when not given",
+    },
+    Key {
         name: "transport",
         kind: Kind::Choice(&["tcp", "udp", "auto"]),
         presence: Presence::Default("tcp"),
         example: "",
         meaning: "how an RTSP camera's pictures come: tcp, udp, or auto (udp, and tcp where none come)",
+    },
+    Key {
+        name: "udp_buffer",
+        kind: Kind::Integer(65_536, 268_435_456),
+        presence: Presence::Default("2097152"),
+        example: "",
+        meaning: "bytes of the kernel's buffer for an RTSP camera's datagrams, 65536 to 268435456; net.core.rmem_max is its limit",
     },
     Key {
         name: "stale_after",

@@ -217,11 +217,13 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
             address,
             username: section.text("username").map(str::to_owned).or_else(|| source.username.clone()),
             password: source.password.clone(),
+            ca_file: section.file("ca_file").map(|path| dir.join(path)),
             transport: match section.text("transport")? {
                 "udp" => Transport::Udp,
                 "auto" => Transport::Auto,
                 _ => Transport::Tcp,
             },
+            udp_buffer: u32::try_from(section.integer("udp_buffer")?).ok()?,
             stale_after: section.duration("stale_after")?,
             damaged_max: section.number("damaged_max")?,
             video_decode: VideoDecode::from_name(section.text("video_decode")?)?,

@@ -34,7 +34,7 @@ use usb::UsbConfig;
 
 use crate::frame::CameraId;
 use crate::memory::MemoryError;
-use crate::secret::Secret;
+use crate::secret::{self, Secret};
 use crate::telemetry::{FailureCause, error_chain};
 use crate::threads::{Heartbeat, Shutdown};
 
@@ -52,8 +52,12 @@ pub struct CameraConfig {
     pub username: Option<String>,
     /// Password, for RTSP.
     pub password: Option<Secret>,
+    /// The certificates that an `rtsps://` camera must be certified by, PEM; those that the machine trusts, when none.
+    pub ca_file: Option<PathBuf>,
     /// How RTP comes.
     pub transport: Transport,
+    /// The kernel buffer that is asked for its datagrams, in bytes.
+    pub udp_buffer: u32,
     /// A live camera that delivers no good frame for this long is stale.
     pub stale_after: Duration,
     /// It is corrupt when more than this share of its pictures is damaged, 0 to 1.
@@ -70,7 +74,8 @@ pub struct CameraConfig {
     pub replay: Option<Replay>,
 }
 
-/// Where a camera is. `Display` and `Debug` leave out the query of an RTSP address, since cameras take passwords there.
+/// Where a camera is. `Display` and `Debug` leave out the query of an RTSP address, and what follows `password=` in its path,
+/// since cameras take passwords there.
 #[derive(Clone, PartialEq)]
 pub enum Address {
     /// `rtsp://` or `rtsps://`, without user name and password.
@@ -117,6 +122,9 @@ pub enum Replay {
 }
 
 impl CameraConfig {
+    /// The default of `udp_buffer`: a key picture of a 4K camera comes as one burst of a megabyte and more.
+    pub const UDP_BUFFER: u32 = 2 * 1024 * 1024;
+
     /// A camera whose every other key is the config's default.
     #[must_use]
     pub fn new(id: CameraId, address: Address) -> Self {
@@ -125,7 +133,9 @@ impl CameraConfig {
             address,
             username: None,
             password: None,
+            ca_file: None,
             transport: Transport::Tcp,
+            udp_buffer: Self::UDP_BUFFER,
             stale_after: Duration::from_secs(3),
             damaged_max: 0.2,
             video_decode: VideoDecode::Auto,
@@ -185,8 +195,7 @@ impl Address {
     )]
     fn conceal(&self, text: &str) -> String {
         let Self::Rtsp(url) = self else { return text.to_owned() };
-        let hidden = [url.query(), url.fragment()].into_iter().flatten().filter(|part| !part.is_empty());
-        hidden.fold(text.to_owned(), |text, part| text.replace(part, "…"))
+        secret::parts(url).into_iter().fold(text.to_owned(), |text, part| secret::hide(&text, part))
     }
 }
 
@@ -316,9 +325,16 @@ fn wait(config: &CameraConfig, retry_in: Duration, shutdown: &Shutdown) -> bool 
     }
 }
 
-/// A URL as a log may show it: `?…` stands for all that follows its path.
+/// A URL as a log may show it: `?…` stands for all that follows its path, `…` for a password in its path and all that
+/// follows that.
 fn shown(url: &url::Url) -> String {
     let mut shown = without_credentials(url);
+    if let Some(at) = secret::in_path(url.path()) {
+        shown.set_path(&url.path()[..at]);
+        shown.set_query(None);
+        shown.set_fragment(None);
+        return format!("{shown}…");
+    }
     shown.set_query(None);
     shown.set_fragment(None);
     let more = url.query().or(url.fragment()).is_some();
@@ -416,6 +432,7 @@ mod tests {
             ("rtsp://10.0.0.7/1?user=u&password=hunter2", "rtsp://10.0.0.7/1?…"),
             ("rtsps://u:hunter2@cam:322/1?hunter2#hunter2", "rtsps://cam:322/1?…"),
             ("rtsp://cam/1#hunter2", "rtsp://cam/1?…"),
+            ("rtsp://cam/user=u_password=hunter2_channel=1?a", "rtsp://cam/user=u_password=…"),
             ("rtsp://cam/1", "rtsp://cam/1"),
         ] {
             let config = CameraConfig {

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::secret;
+
 /// The most characters of the file's own text that an error shows at once.
 const SHOWN_MAX: usize = 80;
 
@@ -95,7 +97,7 @@ pub fn shown(text: &str) -> String {
     format!("{hidden}{rest}{cut}")
 }
 
-/// An address, perhaps a mistyped one, without user name, password and query.
+/// An address, perhaps a mistyped one, without user name, password, query, and what may be a password in its path.
 #[must_use]
 pub fn concealed(address: &str) -> String {
     let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
@@ -108,9 +110,10 @@ pub fn concealed(address: &str) -> String {
         Some((before, after)) if after.contains('@') && !before.contains('@') => return format!("{scheme}…"),
         _ => rest.rsplit_once('@').map_or(("", rest), |(_, rest)| ("…@", rest)),
     };
-    match rest.split_once('?') {
-        Some((rest, _)) => format!("{scheme}{user}{rest}?…"),
-        None => format!("{scheme}{user}{rest}"),
+    let (path, query) = rest.split_once('?').map_or((rest, ""), |(path, _)| (path, "?…"));
+    match secret::in_path(path) {
+        Some(at) => format!("{scheme}{user}{}…", &path[..at]),
+        None => format!("{scheme}{user}{path}{query}"),
     }
 }
 
@@ -133,6 +136,7 @@ mod tests {
             ("rtsp://h/a?user=u&password=p", "rtsp://h/a?…"),
             ("rtsp://u:p@h/a?password=p", "rtsp://…@h/a?…"),
             ("rtsp://h/a?password=p@q", "rtsp://…"),
+            ("rtsp://h/user=u_password=p?q", "rtsp://h/user=u_password=…"),
             ("u:p@h", "…@h"),
             ("u:p://q@h", "…@h"),
             ("who? me@home", "who? me@home"),

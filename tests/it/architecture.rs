@@ -68,6 +68,7 @@ const UNSAFE: &[(&str, &str)] = &[
 
 /// Crates that only one place may import.
 const WALLS: &[(&str, &str)] = &[
+    ("gio", "src/source/gstreamer"),
     ("gst", "src/source/gstreamer"),
     ("gst_app", "src/source/gstreamer"),
     ("gst_video", "src/source/gstreamer"),

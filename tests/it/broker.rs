@@ -335,7 +335,7 @@ fn installed(program: &str) -> bool {
 }
 
 /// `ca.pem`, `server.pem` for `localhost`, `client.pem`, and their keys.
-fn make_certificates(dir: &Path) {
+pub(crate) fn make_certificates(dir: &Path) {
     let openssl = |arguments: &str| {
         let mut command = Command::new("openssl");
         command.args(arguments.split(' ')).current_dir(dir).stdout(Stdio::null()).stderr(Stdio::null());

@@ -9,6 +9,8 @@ mod line;
 #[cfg(feature = "gstreamer")]
 mod memory;
 #[cfg(feature = "gstreamer")]
+mod odd;
+#[cfg(feature = "gstreamer")]
 mod rtsp;
 #[cfg(feature = "gstreamer")]
 mod states;

@@ -5,17 +5,19 @@
 //! frame is matched by its presentation time, because a stream with B-frames leaves the decoder in another order than it
 //! entered.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gst::prelude::*;
 
 use super::complaints;
+use super::repeats::Repeats;
 use super::tap::Tap;
 use crate::source::integrity;
 use crate::source::rtp::Received;
 use crate::source::thinning::Verdict;
+use crate::telemetry::SkipReason;
 
 /// More pictures than any decoder holds back: H.264 and H.265 reorder at most 16, and libav's frame threads add one
 /// picture each.
@@ -138,11 +140,19 @@ pub(super) fn is_video_decoder(element: &gst::Element) -> bool {
 
 fn probe(pad: &gst::Pad, tap: &Arc<Tap>) {
     let tap = Arc::clone(tap);
+    let repeats = Mutex::new(Repeats::default());
     let kinds =
         gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST | gst::PadProbeType::EVENT_DOWNSTREAM;
     pad.add_probe(kinds, move |_, info| {
         let now = Instant::now();
+        let is_repeated = |buffer: &gst::Buffer| {
+            tap.is_live() && repeats.lock().unwrap_or_else(PoisonError::into_inner).is_repeated(buffer)
+        };
         let decoded = match &info.data {
+            Some(gst::PadProbeData::Buffer(buffer)) if is_repeated(buffer) => {
+                tap.intake().skip(SkipReason::Unwanted, now);
+                false
+            }
             Some(gst::PadProbeData::Buffer(buffer)) => tap.encoded(buffer, now) == Verdict::Decode,
             // A list goes in whole, or not at all.
             Some(gst::PadProbeData::BufferList(list)) => {

@@ -5,7 +5,8 @@ use std::fmt;
 use gst::glib;
 use gst::{CoreError, ResourceError, StreamError};
 
-use super::network::{self, Answer};
+use super::network::{self, Answer, Scheme};
+use crate::secret;
 use crate::source::{Address, CameraConfig, SourceError};
 use crate::telemetry::FailureCause;
 
@@ -62,6 +63,11 @@ impl Fault {
         let debug = debug.unwrap_or_default();
         let detail = debug.split_once(":\n").map_or("", |(_, detail)| detail).trim().replace('\n', ", ");
         Self { error, detail }
+    }
+
+    /// Whether the camera refuses the login.
+    pub(super) fn is_a_refused_login(&self) -> bool {
+        self.error.matches(ResourceError::NotAuthorized)
     }
 
     /// Whether asking the network can tell more than GStreamer did.
@@ -149,18 +155,11 @@ pub(super) fn missing_plugin(missing: &Missing) -> SourceError {
 
 fn rtsp(fault: &Fault, url: &url::Url, context: &Context<'_>) -> (FailureCause, String) {
     let (host, port) = (url.host_str().unwrap_or_default(), network::port(url));
-    if fault.error.matches(ResourceError::NotAuthorized) {
-        let reason = match &context.config.username {
-            Some(user) => format!(
-                "the camera refuses the user \"{user}\" or the password (401); correct `username` and `password_file`"
-            ),
-            None => "the camera wants a user name and a password (401); set `username` and `password_file`"
-                .to_owned(),
-        };
-        return (FailureCause::Unauthorized, reason);
+    if fault.is_a_refused_login() {
+        return (FailureCause::Unauthorized, login(context));
     }
     if fault.error.matches(ResourceError::NotFound) {
-        let path = url.path();
+        let path = secret::in_path(url.path()).map_or(url.path(), |at| &url.path()[..at]);
         let reason = format!(
             "the camera does not know the path \"{path}\" (404); look up the stream's path in its manual or web page"
         );
@@ -203,11 +202,47 @@ fn rtsp(fault: &Fault, url: &url::Url, context: &Context<'_>) -> (FailureCause, 
             );
             (FailureCause::Unusable, reason)
         }
+        Some(Answer::Connected) if url.scheme() == "rtsps" => {
+            (FailureCause::Protocol, format!("no TLS connection to {host}:{port} comes about ({fault})"))
+        }
         Some(Answer::Connected) => {
             let reason = format!("{host}:{port} does not speak RTSP ({fault}); is the port right?");
             (FailureCause::Protocol, reason)
         }
-        Some(Answer::Rtsp) | None => (FailureCause::Protocol, fault.to_string()),
+        Some(Answer::Rtsp) if url.scheme() == "rtsps" => {
+            let reason = format!(
+                "{host}:{port} speaks RTSP without TLS; write rtsp://, or the port on which it has TLS"
+            );
+            (FailureCause::Unusable, reason)
+        }
+        Some(Answer::Rtsp | Answer::Login(_)) | None => (FailureCause::Protocol, fault.to_string()),
+    }
+}
+
+/// A camera that refuses the login, or wants one.
+fn login(context: &Context<'_>) -> String {
+    let config = context.config;
+    if let Some(Answer::Login(schemes)) = &context.answer
+        && !schemes.is_empty()
+        && !schemes.iter().any(Scheme::is_known)
+    {
+        let names: Vec<_> = schemes.iter().map(Scheme::to_string).collect();
+        return format!(
+            "the camera wants a login by {} (401), which GStreamer's RTSP cannot do; allow Digest (MD5) or Basic in the \
+             camera's settings",
+            names.join(" or ")
+        );
+    }
+    match (&config.username, &config.password) {
+        (None, _) => {
+            "the camera wants a user name and a password (401); set `username` and `password_file`".to_owned()
+        }
+        (Some(user), None) => {
+            format!("the camera wants a password for the user \"{user}\" (401); set `password_file`")
+        }
+        (Some(user), Some(_)) => format!(
+            "the camera refuses the user \"{user}\" or the password (401); correct `username` and `password_file`"
+        ),
     }
 }
 
@@ -325,6 +360,31 @@ mod tests {
             assert!(text.starts_with("rtsp://cam-7/stream1 cannot be opened: "), "{text}");
             assert!(text.contains(expected), "{answer:?}: {text}");
         }
+    }
+
+    #[test]
+    fn a_login_that_cannot_work_is_told_apart_from_a_wrong_one() {
+        let fault = fault(ResourceError::NotAuthorized, "Unauthorized", "Unauthorized (401)");
+        let schemes = |names: &[&str]| {
+            let scheme = |name: &&str| match *name {
+                "Basic" => Scheme::Basic,
+                name => Scheme::Digest(name.to_owned()),
+            };
+            Some(Answer::Login(names.iter().map(scheme).collect()))
+        };
+        let told =
+            |config: &CameraConfig, names: &[&str]| told(&fault, config, Progress::Opening, schemes(names));
+        assert!(told(&rtsp(), &["SHA-256"]).contains("wants a login by Digest SHA-256 (401), which"));
+        assert!(
+            told(&rtsp(), &["SHA-256", "MD5"]).contains("refuses the user \"viewer\" or the password (401)")
+        );
+        assert!(told(&rtsp(), &[]).contains("refuses the user"));
+        let without =
+            |user: Option<&str>| CameraConfig { username: user.map(Into::into), password: None, ..rtsp() };
+        assert!(
+            told(&without(Some("viewer")), &["Basic"]).contains("wants a password for the user \"viewer\"")
+        );
+        assert!(told(&without(None), &["Basic"]).contains("wants a user name and a password"));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Builds a camera's pipeline and links its pads as they come.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 
 use gst::prelude::*;
@@ -8,7 +7,7 @@ use tracing::{debug, info, warn};
 
 use super::launch::{ElementSpec, Launch, Property, SourcePads};
 use super::tap::Tap;
-use super::{allocation, decoder_probe, fault, packets};
+use super::{allocation, decoder_probe, fault, log, packets, rtsp, trust};
 use crate::frame::{CameraId, PixelFormat};
 use crate::memory::allocations;
 use crate::source::SourceError;
@@ -27,6 +26,7 @@ pub(super) fn init() -> Result<(), SourceError> {
     })?;
     static RANKED: Once = Once::new();
     RANKED.call_once(prefer_libav);
+    log::take_over();
     Ok(())
 }
 
@@ -64,7 +64,7 @@ pub(super) fn build(
         SourcePads::Sometimes => {
             packets::watch(&decodebin, tap);
             packets::listen_to_reports(&source, tap);
-            link_first_video(&source, &decodebin, tap);
+            link_streams(&pipeline, &source, &decodebin, tap)?;
         }
     }
     leave_undecoded(&decodebin);
@@ -151,45 +151,31 @@ fn make(spec: &ElementSpec) -> Result<gst::Element, SourceError> {
             Property::Text(text) => element.set_property(name, text.as_str()),
             Property::Url(url) => element.set_property(name, url.as_str()),
             Property::Secret(secret) => element.set_property(name, secret.reveal()),
+            Property::Authorities(file) => {
+                let authorities = trust::authorities(file).map_err(|reason| spec.refused(reason))?;
+                element.set_property(name, authorities);
+            }
         }
     }
     Ok(element)
 }
 
-/// Has only the first video stream of an RTSP camera set up, and links it when it comes. What comes besides (a second
-/// synchronisation source in the same stream) must lead somewhere, or the whole stream ends as not linked.
-fn link_first_video(source: &gst::Element, decodebin: &gst::Element, tap: &Arc<Tap>) {
-    const NONE: u32 = u32::MAX;
-    let (chosen, offered) = (AtomicU32::new(NONE), Arc::clone(tap));
-    source.connect("select-stream", false, move |values| {
-        let number = values.get(1).and_then(|value| value.get::<u32>().ok())?;
-        let caps = values.get(2).and_then(|value| value.get::<gst::Caps>().ok())?;
-        let media = caps.structure(0).and_then(|structure| structure.get::<&str>("media").ok());
-        if media != Some("video") {
-            return Some(false.to_value());
-        }
-        offered.video_offered();
-        // The same stream is asked about again when rtspsrc changes its transport.
-        let first = chosen.compare_exchange(NONE, number, Ordering::AcqRel, Ordering::Acquire);
-        let is_first_video = first.map_or_else(|known| known == number, |_| true);
-        Some(is_first_video.to_value())
-    });
-    let entry = decodebin.static_pad("sink").expect("decodebin has a sink pad");
-    let complete = Arc::clone(tap);
-    let unlinked = entry.clone();
-    source.connect_no_more_pads(move |_| {
-        if !unlinked.is_linked() {
-            complete.pads_complete();
-        }
-    });
-    source.connect_pad_added(move |source, pad| {
-        if entry.is_linked() || pad.link(&entry).is_err() {
-            let pipeline = source.parent().and_downcast::<gst::Pipeline>();
-            if let Some(pipeline) = pipeline {
-                discard(&pipeline, pad);
-            }
-        }
-    });
+/// rtspsrc's pads come one by one, and more than one for the same stream where a camera breaks the rules.
+fn link_streams(
+    pipeline: &gst::Pipeline,
+    source: &gst::Element,
+    decodebin: &gst::Element,
+    tap: &Arc<Tap>,
+) -> Result<(), SourceError> {
+    const SELECTOR: &str = "input-selector";
+    let selector = gst::ElementFactory::make(SELECTOR).property("sync-streams", false).build();
+    let selector = selector.map_err(|_| fault::missing_element(SELECTOR))?;
+    pipeline.add(&selector).expect("an element that was just made has no parent");
+    selector.link(decodebin).expect("both ends were just made and take any caps");
+    rtsp::begin_once(&selector.static_pad("src").expect("an input-selector has a source pad"));
+    rtsp::connect(source, &selector, tap);
+    trust::watch(source, tap);
+    Ok(())
 }
 
 /// Sound, subtitles and metadata are passed on as they are: decoding them would cost time, and a missing decoder for
@@ -205,7 +191,7 @@ fn leave_undecoded(decodebin: &gst::Element) {
     });
 }
 
-fn discard(pipeline: &gst::Pipeline, pad: &gst::Pad) {
+pub(super) fn discard(pipeline: &gst::Pipeline, pad: &gst::Pad) {
     let end = gst::ElementFactory::make("fakesink")
         .property("sync", false)
         .property("async", false)

@@ -1,11 +1,13 @@
 //! Which elements a camera needs, and with which properties: pure data, printed as `gst-launch-1.0` would read it.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use crate::frame::PixelFormat;
 use crate::frame::clock::CaptureClock;
 use crate::secret::Secret;
-use crate::source::{self, Address, CameraConfig, Transport};
+use crate::source::{self, Address, CameraConfig, SourceError, Transport};
+use crate::telemetry::FailureCause;
 
 /// How long the jitter buffer waits for a packet that is missing. Packets that come in order pass at once, so this adds
 /// no delay to a healthy stream; over UDP it is the time that a reordered packet gets. 100 ms is more than any switched
@@ -65,6 +67,8 @@ pub(super) enum Property {
     Url(url::Url),
     /// A string that is never printed.
     Secret(Secret),
+    /// A file of certificates to trust.
+    Authorities(PathBuf),
 }
 
 impl Launch {
@@ -116,6 +120,18 @@ impl fmt::Display for Launch {
     }
 }
 
+impl ElementSpec {
+    /// That what this element reads cannot be opened.
+    pub(super) fn refused(&self, reason: String) -> SourceError {
+        let location = self.properties.iter().find_map(|(_, value)| match value {
+            Property::Url(url) => Some(source::shown(url)),
+            _ => None,
+        });
+        let address = location.unwrap_or_else(|| self.factory.to_owned());
+        SourceError::Open { address, cause: FailureCause::Local, reason }
+    }
+}
+
 impl fmt::Display for ElementSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.factory)?;
@@ -133,6 +149,7 @@ impl fmt::Display for Property {
             Self::Text(text) => write!(f, "{text:?}"),
             Self::Url(url) => write!(f, "{:?}", source::shown(url)),
             Self::Secret(_) => f.write_str("(secret)"),
+            Self::Authorities(file) => write!(f, "(certificates of {:?})", file.display().to_string()),
         }
     }
 }
@@ -158,6 +175,12 @@ fn rtspsrc(config: &CameraConfig, url: &url::Url) -> ElementSpec {
         ("tcp-timeout", Property::Parsed(NETWORK_TIMEOUT_US.to_string())),
         ("timeout", Property::Parsed(NETWORK_TIMEOUT_US.to_string())),
     ];
+    if config.transport != Transport::Tcp {
+        properties.push(("udp-buffer-size", Property::Parsed(config.udp_buffer.to_string())));
+    }
+    if let Some(file) = &config.ca_file {
+        properties.push(("tls-database", Property::Authorities(file.clone())));
+    }
     if let Some(username) = &config.username {
         properties.push(("user-id", Property::Text(username.clone())));
     }
@@ -188,8 +211,6 @@ fn element(factory: &'static str, properties: Vec<(&'static str, Property)>) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::frame::CameraId;
 
@@ -213,6 +234,19 @@ mod tests {
         let golden = "rtspsrc location=\"rtsp://10.0.0.7:8554/stream1\" protocols=tcp latency=100 \
                       drop-on-latency=false buffer-mode=none tcp-timeout=5000000 timeout=5000000";
         assert_eq!(text(&rtsp("rtsp://10.0.0.7:8554/stream1")), format!("{golden} ! {SINK}"));
+    }
+
+    #[test]
+    fn certificates_and_the_buffer_for_datagrams_are_properties() {
+        let config = CameraConfig {
+            ca_file: Some("/etc/gantry/ca.pem".into()),
+            transport: Transport::Udp,
+            udp_buffer: 65_536,
+            ..rtsp("rtsps://cam/1")
+        };
+        let text = text(&config);
+        let expected = " udp-buffer-size=65536 tls-database=(certificates of \"/etc/gantry/ca.pem\") !";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

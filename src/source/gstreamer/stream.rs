@@ -11,8 +11,10 @@ use tracing::{debug, info, warn};
 use super::fault::{self, Context, Fault, Missing, Progress};
 use super::graph;
 use super::launch::Launch;
+use super::log;
 use super::network::{self, Answer};
 use super::tap::Tap;
+use super::trust;
 use super::usb as modes;
 use crate::source::usb::{self, Chosen};
 use crate::source::watch::FIRST_FRAME_LIMIT;
@@ -38,6 +40,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// When GStreamer cannot be initialised.
 pub fn open(config: &CameraConfig) -> Result<Box<dyn Source>, SourceError> {
     graph::init()?;
+    log::keep_secret(config);
+    network::tell_small_buffer(config);
     Ok(Box::new(Stream { config: config.clone() }))
 }
 
@@ -92,7 +96,10 @@ impl Source for Stream {
         match outcome {
             Outcome::Ended(End::EndOfStream) => self.end_of_stream(&seen, &context),
             Outcome::Ended(end) => Ok(end),
-            Outcome::Failed => Err(fault::explain(&seen.cause(), &context)),
+            Outcome::Failed => Err(match tap.distrusted() {
+                Some(flags) => trust::refused(flags, &self.config),
+                None => fault::explain(&seen.cause(), &context),
+            }),
             Outcome::NoVideo => Err(fault::no_video(&context)),
             Outcome::Stale(error) => Err(error),
         }
@@ -261,19 +268,25 @@ impl Watch<'_> {
 
     fn ask(&self, pipeline: &gst::Pipeline, outcome: &Outcome, seen: &Seen) -> Option<Answer> {
         let Address::Rtsp(url) = &self.config.address else { return None };
-        let worth = matches!(outcome, Outcome::Failed)
-            && self.tap.progress() != Progress::Live
-            && seen.cause().is_about_the_network();
-        if !worth {
+        let cause = seen.cause();
+        if !matches!(outcome, Outcome::Failed) || self.tap.progress() == Progress::Live {
             return None;
         }
-        let host = url.host_str()?.to_owned();
-        let port = network::port(url);
+        // Through TLS it could only be asked by GStreamer.
+        let is_refused = cause.is_a_refused_login() && url.scheme() == "rtsp";
+        if !is_refused && !cause.is_about_the_network() {
+            return None;
+        }
+        let url = url.clone();
         self.heartbeat.idle();
-        let answer =
-            aside(pipeline, self.shutdown, ASK_LIMIT, move || network::ask(&host, port, ASK_LIMIT / 2));
+        let answer = aside(pipeline, self.shutdown, ASK_LIMIT, move || {
+            if is_refused {
+                return network::ask_login(&url, ASK_LIMIT / 2);
+            }
+            Some(network::ask(url.host_str()?, network::port(&url), ASK_LIMIT / 2))
+        });
         self.heartbeat.beat();
-        answer
+        answer.flatten()
     }
 }
 

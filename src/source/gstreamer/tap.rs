@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use gst::prelude::*;
@@ -51,6 +51,8 @@ pub(super) struct Tap {
     video: AtomicBool,
     /// Set when all pads are known and none had video.
     no_video: AtomicBool,
+    /// What is wrong with the camera's certificate.
+    distrusted: OnceLock<gio::TlsCertificateFlags>,
 }
 
 /// Who makes the pictures that come here.
@@ -87,6 +89,7 @@ impl Tap {
             offered: AtomicBool::new(false),
             video: AtomicBool::new(false),
             no_video: AtomicBool::new(false),
+            distrusted: OnceLock::new(),
         })
     }
 
@@ -217,9 +220,24 @@ impl Tap {
         self.no_video.load(Ordering::Acquire)
     }
 
+    /// The camera's certificate is refused.
+    pub(super) fn distrust(&self, flags: gio::TlsCertificateFlags) {
+        self.distrusted.get_or_init(|| flags);
+    }
+
+    /// What is wrong with the camera's certificate, where it was refused.
+    pub(super) fn distrusted(&self) -> Option<gio::TlsCertificateFlags> {
+        self.distrusted.get().copied()
+    }
+
     /// Delivers no frame from here on.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+    }
+
+    /// Whether the connection is given up.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Takes frames from the appsink, on the streaming thread.

@@ -141,6 +141,7 @@ const MISTAKES: &[Mistake] = &[
     Put("nonsense", "{a: [b]}"),
     Put("batching.stale_after", "3s"),
     Put("cameras[0].password_env", "PASSWORD"),
+    Put("cameras[0].udp_buffer", "2MB"),
     Put("cameras[1].rate_max", "10"),
     Put("cameras[2].password", "hunter2"),
     Put("cameras[2].batching", "{}"),

@@ -1,6 +1,8 @@
 //! Cameras: real servers, real files, real faults. Here is a camera as the tests see it; the tests are by kind of source.
 
 #[cfg(feature = "gstreamer")]
+mod credentials;
+#[cfg(feature = "gstreamer")]
 mod files;
 #[cfg(feature = "gstreamer")]
 mod keyframes;

@@ -43,9 +43,24 @@ pub struct Running {
 impl Running {
     /// Starts `gantry run` on this config. Relative paths in it are relative to the repository's root.
     pub fn start(config: &str) -> Self {
+        Self::start_with(config, &[])
+    }
+
+    /// The same, with these environment variables besides.
+    pub fn start_with(config: &str, environment: &[(&str, &str)]) -> Self {
         let (dir, file) = Self::write(config);
         let stdout = std::fs::File::create(dir.path().join("stdout")).unwrap();
-        Self::spawn(dir, &["run", "-c", file.to_str().unwrap()], stdout.into())
+        Self::spawn_with(dir, &["run", "-c", file.to_str().unwrap()], stdout.into(), environment)
+    }
+
+    /// What `gantry config print` says of its config, in the same environment.
+    pub fn config_print(&self, environment: &[(&str, &str)]) -> String {
+        let file = self.dir.path().join("gantry.yaml");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gantry"));
+        command.args(["config", "print", "-c"]).arg(file).envs(environment.iter().copied());
+        let output = command.current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     }
 
     /// The same, with standard output in a pipe; who holds its other end is its reader.
@@ -74,8 +89,18 @@ impl Running {
     }
 
     fn spawn(dir: tempfile::TempDir, args: &[&str], stdout: Stdio) -> Self {
+        Self::spawn_with(dir, args, stdout, &[])
+    }
+
+    fn spawn_with(
+        dir: tempfile::TempDir,
+        args: &[&str],
+        stdout: Stdio,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_gantry"))
             .args(args)
+            .envs(environment.iter().copied())
             .current_dir(root())
             .stdin(Stdio::null())
             .stdout(stdout)
@@ -90,6 +115,11 @@ impl Running {
         let text = self.read("stdout");
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         complete.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// All that was written to standard output so far.
+    pub fn output(&self) -> String {
+        self.read("stdout")
     }
 
     /// The log written so far.

@@ -56,11 +56,13 @@ impl Proxy {
     }
 
     /// Holds back what comes from now on, as a network does that mends what it loses.
+    #[cfg(feature = "gstreamer")]
     pub fn hold(&self) {
         self.shared.held.store(true, Ordering::SeqCst);
     }
 
     /// Lets all pass that was held back, and what follows.
+    #[cfg(feature = "gstreamer")]
     pub fn release(&self) {
         self.shared.held.store(false, Ordering::SeqCst);
     }

@@ -347,7 +347,7 @@ fn a_camera_that_is_an_html_page() {
     assert!(!log.contains("hunter2"), "a password after `?` is not shown: {log}");
     assert!(log.contains("use the camera's RTSP address"), "{log}");
     assert!(log.contains("is tried again until it comes back"), "{log}");
-    assert!(log.contains("camera other: reconnecting"), "{log}");
+    assert!(log.contains("camera other: failed"), "{log}");
 }
 
 #[test]

@@ -329,6 +329,7 @@ fn an_event_carries_every_field_of_the_contract() {
             "received_at",
             "age_ms",
             "late",
+            "camera_state",
             "model",
             "frame",
             "detections",

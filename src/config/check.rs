@@ -333,6 +333,7 @@ fn wanted(kind: &Kind) -> String {
         Kind::Integer(least, most) => format!("a whole number from {least} to {most}"),
         Kind::Number(least, most) => format!("a number from {least} to {most}"),
         Kind::Duration(..) => "a time such as 3s".to_owned(),
+        Kind::Limit(..) => "a time such as 3s, or off,".to_owned(),
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
         Kind::Control => "a control such as brightness=128".to_owned(),
         Kind::Size => "a size such as 640x480".to_owned(),

@@ -59,6 +59,9 @@ fn kind(kind: &Kind) -> Value {
         Kind::Duration(..) => json!({"type": "string", "pattern": "^[0-9]+(\\.[0-9]*)?(us|µs|ms|s|m|h)$"}),
         Kind::Control => json!({"type": "string", "pattern": "^[a-z0-9_]+\\s*=\\s*-?[0-9]+$"}),
         Kind::Size => json!({"type": "string", "pattern": "^[0-9]{1,4}x[0-9]{1,4}$"}),
+        Kind::Limit(..) => {
+            json!({"type": "string", "pattern": "^(off|[0-9]+(\\.[0-9]*)?(us|µs|ms|s|m|h))$"})
+        }
         Kind::Address => json!({"type": "string", "minLength": 1}),
         Kind::Broker => json!({"type": "string", "pattern": "^[mM][qQ][tT][tT][sS]?://.+$"}),
         Kind::Listen => {

@@ -29,6 +29,8 @@ pub enum Leaf {
     Boolean(bool),
     /// A time.
     Duration(Duration),
+    /// A time; none for `off`.
+    Limit(Option<Duration>),
     /// A path as written.
     Path(PathBuf),
     /// Width and height in pixels.
@@ -73,6 +75,7 @@ pub fn parse(kind: &Kind, scalar: &Scalar) -> Result<Leaf, String> {
             format!("{} is no size; write width and height from 1 to 8192, as in 640x480", shown(text))
         }),
         Kind::Control => control(text).map(Leaf::Control),
+        Kind::Limit(least, most) => limit(scalar, *least, *most).map(Leaf::Limit),
         Kind::Address => CameraAddress::parse(text).map(Leaf::Address),
         Kind::Broker => Broker::parse(text).map(Leaf::Broker),
         Kind::Model => model(text),
@@ -274,6 +277,13 @@ fn duration(scalar: &Scalar, least: Duration, most: Duration) -> Result<Duration
     time.ok_or_else(|| format!("{scalar} is out of range; {range}"))
 }
 
+fn limit(scalar: &Scalar, least: Duration, most: Duration) -> Result<Option<Duration>, String> {
+    if scalar.text.trim() == "off" {
+        return Ok(None);
+    }
+    duration(scalar, least, most).map(Some).map_err(|wrong| wrong + ", or off")
+}
+
 fn nanos_each(unit: &str) -> Option<f64> {
     Some(match unit {
         "us" | "µs" => 1e3,
@@ -441,6 +451,12 @@ mod tests {
             assert_eq!(duration(&scalar, least, most), Ok(time));
             assert_eq!(duration_text(time), text);
         }
+        let limit = |text: &str| {
+            let scalar = Scalar { text: text.to_owned(), quoted: false };
+            limit(&scalar, Duration::from_secs(2), Duration::from_secs(9))
+        };
+        assert_eq!((limit("off"), limit("2s")), (Ok(None), Ok(Some(Duration::from_secs(2)))));
+        assert_eq!(limit("1s").unwrap_err(), "1s is out of range; write a time from 2s to 9s, or off");
         let half = Scalar { text: "1.5s".to_owned(), quoted: true };
         assert_eq!(duration(&half, least, most), Ok(Duration::from_millis(1500)));
     }

@@ -14,6 +14,7 @@ use crate::preprocess::letterbox::RegionConfig;
 use crate::publish::{MqttConfig, Publish};
 use crate::scheduler::{DetectConfig, Late};
 use crate::secret::Secret;
+use crate::source::picture::PictureConfig;
 use crate::source::usb::UsbConfig;
 use crate::source::{Address, Transport};
 use crate::threads::cpus::Cpus;
@@ -181,6 +182,7 @@ fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Op
     }
     out.key("on_loss", source.on_loss.name());
     out.key("late_after", &duration_text(source.late_after));
+    print_picture(out, &source.picture);
     if camera.region != RegionConfig::default() {
         out.section("region", |out| {
             out.key("x", &camera.region.x.to_string());
@@ -193,6 +195,20 @@ fn print_camera(out: &mut Yaml, camera: &Camera, cpus: Option<&Cpus>, keeper: Op
         for detect in &camera.detect {
             out.item(|out| print_detect(out, detect));
         }
+    });
+}
+
+fn print_picture(out: &mut Yaml, picture: &PictureConfig) {
+    if *picture == PictureConfig::default() {
+        return;
+    }
+    out.section("picture", |out| {
+        out.key("watch", picture.watch.name());
+        out.key("frozen_after", &picture.frozen_after.map_or("off".to_owned(), duration_text));
+        out.key("blind_after", &duration_text(picture.blind_after));
+        out.key("dark_below", &picture.dark_below.to_string());
+        out.key("washed_out_above", &picture.washed_out_above.to_string());
+        out.key("uniform_below", &picture.uniform_below.to_string());
     });
 }
 

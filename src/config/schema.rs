@@ -3,6 +3,7 @@
 //! This table is the only list of keys. The checks, the nearest-key hints, the JSON Schema and the test of the reference
 //! file are made from it.
 
+mod picture;
 mod publish;
 mod realtime;
 
@@ -54,6 +55,8 @@ pub enum Kind {
     Size,
     /// A control of a USB camera and its value, `brightness=128`.
     Control,
+    /// A time with its unit, from the first to the second, or `off`.
+    Limit(Duration, Duration),
     /// A camera's address.
     Address,
     /// A broker's address.
@@ -375,6 +378,13 @@ pub static CAMERA: &[Key] = &[
         presence: Presence::Default("500ms"),
         example: "",
         meaning: "an RTSP camera's pictures that come so much later than its fastest ones are skipped, 50ms to 10m",
+    },
+    Key {
+        name: "picture",
+        kind: Kind::Map(picture::PICTURE),
+        presence: Presence::Default("{}"),
+        example: "",
+        meaning: "when there is nothing to see in its pictures",
     },
     Key {
         name: "region",

@@ -19,6 +19,7 @@ use crate::publish::{MqttConfig, Publish, PublishConfig};
 use crate::scheduler::{BatchingConfig, DetectConfig, Late, Quality};
 use crate::source::controls::ControlConfig;
 use crate::source::integrity::OnLoss;
+use crate::source::picture::{PictureConfig, Watching};
 use crate::source::thinning::VideoDecode;
 use crate::source::usb::{UsbConfig, UsbFormat};
 use crate::source::{Address, CameraConfig, Transport};
@@ -238,6 +239,7 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
             },
             on_loss: OnLoss::from_name(section.text("on_loss")?)?,
             late_after: section.duration("late_after")?,
+            picture: picture(section.inner("picture")?)?,
             replay: None,
         },
         detect: detect.collect::<Option<Vec<_>>>()?,
@@ -246,6 +248,18 @@ fn camera(section: &Section, dir: &Path, first_device: &str) -> Option<Camera> {
 
 fn control(item: &Item) -> Option<ControlConfig> {
     if let Leaf::Control(control) = item.leaf()? { Some(control.clone()) } else { None }
+}
+
+fn picture(section: &Section) -> Option<PictureConfig> {
+    let Some(Leaf::Limit(frozen_after)) = section.item("frozen_after").leaf() else { return None };
+    Some(PictureConfig {
+        watch: Watching::from_name(section.text("watch")?)?,
+        frozen_after: *frozen_after,
+        blind_after: section.duration("blind_after")?,
+        dark_below: section.number("dark_below")?,
+        washed_out_above: section.number("washed_out_above")?,
+        uniform_below: section.number("uniform_below")?,
+    })
 }
 
 fn detect(section: &Section, first_device: &str) -> Option<DetectConfig> {

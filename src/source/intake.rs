@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 use super::metronome::Metronome;
+use super::picture::{Encoded, NewestSight, Sight};
 use super::state::CameraState;
-use super::watch::{Limits, Seen, Sight, Watch};
+use super::watch::{Limits, Seen, Watch};
 use super::{CameraConfig, SourceError};
 use crate::frame::outlet::{Outlet, Stopped};
 use crate::frame::slab::SlabPool;
@@ -31,6 +32,8 @@ pub struct Intake {
     slabs: Mutex<Option<SlabPool>>,
     /// Holds a file back that is played as if it were a camera.
     metronome: Option<Mutex<Metronome>>,
+    /// What there is to see.
+    picture: NewestSight,
     next_id: AtomicU64,
     origin: Instant,
     /// Milliseconds from `origin` to this connection's newest frame, plus 1; 0 for none yet.
@@ -59,6 +62,7 @@ impl Intake {
         Self {
             camera: config.id.clone(),
             metronome: config.replay.and_then(Metronome::new).map(Mutex::new),
+            picture: NewestSight::new(config.is_watched().then_some(&config.picture)),
             telemetry: Arc::clone(outlet.telemetry()),
             outlet: Mutex::new(outlet),
             frames_in_flight,
@@ -111,6 +115,17 @@ impl Intake {
     pub fn set_spacing(&self, spacing: Option<Duration>) {
         let nanos = spacing.map_or(0, |spacing| u64::try_from(spacing.as_nanos()).unwrap_or(u64::MAX));
         self.spacing.store(nanos, Ordering::Relaxed);
+    }
+
+    /// How the picture that is delivered next came to the video decoder; none where it came as it is.
+    pub fn set_encoded(&self, encoded: Option<Encoded>) {
+        self.picture.set_encoded(encoded);
+    }
+
+    /// What there is to see in this connection's pictures.
+    #[must_use]
+    pub fn sight(&self) -> Sight {
+        self.picture.get()
     }
 
     /// A picture came at `at` that no model is given. After one that nobody wants the camera is silent no more than after a
@@ -170,6 +185,9 @@ impl Intake {
                 return Ok(());
             }
         };
+        // The position in a video that is played again and again is no time.
+        let seen_at = if self.metronome.is_some() { times.ready } else { times.paced_at() };
+        self.picture.see(seen_at, &frame);
         self.telemetry
             .frame_taken(times.captured.age(times.ready).map_or(times.ready, |_| times.captured.at));
         let is_first = self.newest_frame.swap(self.stamp(times.ready), Ordering::Relaxed) == 0;
@@ -222,6 +240,7 @@ impl Intake {
         self.newest_frame.store(0, Ordering::Relaxed);
         self.refusal_told.store(false, Ordering::Relaxed);
         self.set_spacing(None);
+        self.picture.restart();
         let seen = self.seen(false);
         self.decide(|watch| watch.connecting(Instant::now(), &seen));
     }
@@ -248,7 +267,7 @@ impl Intake {
             damaged: counts.skips(SkipReason::AfterLoss) + counts.skips(SkipReason::Damaged),
             before_key: counts.skips(SkipReason::BeforeKeyFrame),
             late: counts.skips(SkipReason::Late),
-            sight: Sight::Good,
+            sight: self.sight(),
         }
     }
 

@@ -12,6 +12,7 @@ mod intake;
 pub mod integrity;
 mod local;
 mod metronome;
+pub mod picture;
 pub mod rtp;
 pub mod state;
 pub mod synthetic;
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 use backoff::Backoff;
 pub use intake::Intake;
 use integrity::OnLoss;
+use picture::PictureConfig;
 use thinning::VideoDecode;
 use tracing::debug;
 use usb::UsbConfig;
@@ -70,6 +72,8 @@ pub struct CameraConfig {
     pub on_loss: OnLoss,
     /// A picture of an RTSP camera that comes so much later than its fastest ones is skipped.
     pub late_after: Duration,
+    /// When there is nothing to see in its pictures.
+    pub picture: PictureConfig,
     /// How a file is played again and again, as if it were a camera; once and no faster than it is taken, when none.
     pub replay: Option<Replay>,
 }
@@ -142,6 +146,7 @@ impl CameraConfig {
             usb: UsbConfig::default(),
             on_loss: OnLoss::Skip,
             late_after: Duration::from_millis(500),
+            picture: PictureConfig::default(),
             replay: None,
         }
     }

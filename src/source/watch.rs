@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::SourceError;
+use super::picture::Sight;
 use super::state::CameraState;
 
 /// How long a first picture may take, even where `stale_after` is shorter: a camera wakes its sensor, its stream may begin
@@ -36,22 +37,6 @@ pub struct Limits {
     pub stale_after: Option<Duration>,
     /// It is corrupt when more than this share of its pictures is damaged, 0 to 1.
     pub damaged_max: f64,
-}
-
-/// What there is to see in a camera's pictures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sight {
-    /// Something that moves.
-    #[default]
-    Good,
-    /// Always the same.
-    Frozen,
-    /// Black.
-    Dark,
-    /// White.
-    WashedOut,
-    /// One colour.
-    Uniform,
 }
 
 /// What was seen of a camera up to one moment. All counts are since the camera's first connection, and only grow.

@@ -70,11 +70,11 @@ fn config(device: &str, cameras: &str, more: &str) -> String {
     format!("models: {{dir: $ROOT/models}}\ndevices: [{device}]\ncameras:\n{cameras}\n{more}\n")
 }
 
-/// So many test patterns at this rate, looked at by `line-parts`.
+/// So many test patterns at this rate, looked at by `line-parts` and watched as cameras are.
 fn patterns(count: usize, rate: u32) -> String {
     (0..count).fold(String::new(), |mut text, number| {
         let address = format!("test://pattern?size=320x240&rate={rate}");
-        writeln!(text, "  - {{id: c{number}, source: '{address}', detect: [{{model: line-parts}}]}}")
+        writeln!(text, "  - {{id: c{number}, source: '{address}', picture: {{watch: on}}, detect: [{{model: line-parts}}]}}")
             .unwrap();
         text
     })

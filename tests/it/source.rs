@@ -12,8 +12,11 @@ mod line;
 mod memory;
 #[cfg(feature = "gstreamer")]
 mod odd;
+mod picture;
 #[cfg(feature = "gstreamer")]
 mod rtsp;
+#[cfg(feature = "gstreamer")]
+mod sight;
 #[cfg(feature = "gstreamer")]
 mod states;
 mod synthetic;
@@ -45,6 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Camera {
     mailbox: Arc<Mailbox<FrameRef>>,
     doorbell: Arc<Doorbell>,
+    intake: Arc<Intake>,
     states: Arc<(Mutex<Vec<CameraState>>, Condvar)>,
     telemetry: Arc<CameraTelemetry>,
     route: Arc<RouteTelemetry>,
@@ -85,14 +89,16 @@ impl Camera {
             kind: ThreadKind::Source,
             limit: Duration::from_secs(2),
         };
+        let delivers = Arc::clone(&intake);
         let body = move |heartbeat| {
             let mut source = source::open(&config).unwrap();
-            source::run(&config, source.as_mut(), &intake, &token, &heartbeat);
+            source::run(&config, source.as_mut(), &delivers, &token, &heartbeat);
         };
         let thread = Threads::new().spawn(spec, body, |_| {}).unwrap();
         Self {
             mailbox,
             doorbell,
+            intake,
             states,
             telemetry,
             route,
@@ -134,8 +140,10 @@ impl Camera {
         frames
     }
 
+    /// What it was told as, but for `prerolling`: whether anybody looks in that short time depends on the machine.
     fn states(&self) -> Vec<CameraState> {
-        self.states.0.lock().unwrap().clone()
+        let states = self.states.0.lock().unwrap();
+        states.iter().filter(|state| **state != CameraState::Prerolling).cloned().collect()
     }
 
     /// Waits for the first state that `pick` picks.

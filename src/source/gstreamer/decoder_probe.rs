@@ -15,8 +15,9 @@ use super::complaints;
 use super::repeats::Repeats;
 use super::tap::Tap;
 use crate::source::integrity;
+use crate::source::picture::Encoded;
 use crate::source::rtp::Received;
-use crate::source::thinning::Verdict;
+use crate::source::thinning::{Picture, Verdict};
 use crate::telemetry::SkipReason;
 
 /// More pictures than any decoder holds back: H.264 and H.265 reorder at most 16, and libav's frame threads add one
@@ -48,13 +49,23 @@ pub(super) struct Arrival {
     pub(super) is_open_key: bool,
     /// What its packets told, where it came in such.
     pub(super) received: Option<Received>,
+    /// What it was like.
+    pub(super) encoded: Encoded,
 }
 
 impl Arrival {
     /// Of a whole picture, of which nothing else is known.
     pub(super) fn at(at: Instant) -> Self {
-        let verdict = Ok(integrity::Generation::default());
-        Self { at, number: 0, spacing: None, verdict, is_late: false, is_open_key: false, received: None }
+        Self {
+            at,
+            number: 0,
+            spacing: None,
+            verdict: Ok(integrity::Generation::default()),
+            is_late: false,
+            is_open_key: false,
+            received: None,
+            encoded: Encoded { bytes: 0, kind: Picture::Key },
+        }
     }
 }
 

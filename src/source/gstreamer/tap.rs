@@ -15,6 +15,7 @@ use super::pool::{self, IsAlias};
 use super::sample::{self, Mappings};
 use crate::frame::clock::{CaptureClock, Captured};
 use crate::frame::{FrameTimes, Geometry, Memory};
+use crate::source::picture::Encoded;
 use crate::source::rtp::Receiver;
 use crate::source::thinning::{Picture, Thinning, Verdict, VideoDecode};
 use crate::source::{CameraConfig, Intake};
@@ -144,10 +145,18 @@ impl Tap {
         }
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         let is_late = received.is_some_and(|received| received.lateness > self.late_after);
-        let spacing = thinning.spacing();
+        let bytes = u32::try_from(buffer.size()).unwrap_or(u32::MAX);
         arrivals.note(
             pts,
-            Arrival { spacing, verdict: whole, is_late, is_open_key, received, ..Arrival::at(now) },
+            Arrival {
+                spacing: thinning.spacing(),
+                verdict: whole,
+                is_late,
+                is_open_key,
+                received,
+                encoded: Encoded { bytes, kind: picture },
+                ..Arrival::at(now)
+            },
         );
         // A file's frames have no age, and libav decodes several of them at once.
         if picture == Picture::Key && self.is_live() {
@@ -262,6 +271,7 @@ impl Tap {
         let newest = arrived.newest();
         drop(arrived);
         self.intake.set_spacing(arrival.and_then(|arrival| arrival.spacing));
+        self.intake.set_encoded(arrival.map(|arrival| arrival.encoded));
         if let Some(arrival) = arrival {
             self.thinning.lock().unwrap_or_else(PoisonError::into_inner).comes_out(arrival.number);
         }

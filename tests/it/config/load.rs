@@ -112,7 +112,7 @@ fn what_is_printed_loads_again_to_the_same_config_from_anywhere() {
     let odd = "node: 'no'\n\
                devices:\n  - {id: 0x1F, backend: fake, fake: {run_time: 1.5ms, fail_after: 7, hang_after: 0, outputs: o.f32}}\n\
                cameras:\n  - {id: 'a b: {c}', source: 'file://a%20%25 b.mp4', detect: [{model: line-parts@1.0.0, rate_max: 0.1, score_min: 0.3}]}\n  \
-               - {id: t, source: 'test://pattern?size=1x1&rate=2.5&frames=3&format=RGB', stale_after: 90s, region: {x: 3, height: 40}, detect: [{model: line-parts, deadline: 2ms}]}\n  \
+               - {id: t, source: 'test://pattern?size=1x1&rate=2.5&frames=3&format=RGB', stale_after: 90s, picture: {watch: on, frozen_after: off, dark_below: 0.5}, region: {x: 3, height: 40}, detect: [{model: line-parts, deadline: 2ms}]}\n  \
                - {id: u, cpus: [0], source: 'v4l2:///dev/v4l/by-id/usb-A%25', detect: [{model: line-parts, deadline: 1ms}]}\n\
                realtime: {lock_memory: 'off', huge_pages: require, cpus: {infer: [0]}, scheduling: {source: rr 9, infer: fifo 98, io: nice -20, force_infer: true, grant: require}}\n\
                publish: {stdout: true, detections: every_frame, mqtt: {broker: 'mqtt://[::1]:2883', username: \"\\\"#\", prefix: a/b c}}\n";

@@ -49,9 +49,8 @@ fn a_camera_that_stops_sending_is_stale_and_then_opened_anew() {
         names.iter().skip_while(|name| **name != "reconnecting").any(|name| *name == "live")
     });
     camera.frames(3);
-    let told: Vec<_> = names(&camera).into_iter().filter(|name| *name != "prerolling").collect();
     // Trying again while it still stalls is no change.
-    assert_eq!(told, ["live", "stale", "reconnecting", "live"]);
+    assert_eq!(names(&camera), ["live", "stale", "reconnecting", "live"]);
     camera.stop();
 }
 

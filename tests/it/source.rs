@@ -48,6 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Camera {
     mailbox: Arc<Mailbox<FrameRef>>,
     doorbell: Arc<Doorbell>,
+    #[cfg(feature = "gstreamer")]
     intake: Arc<Intake>,
     states: Arc<(Mutex<Vec<CameraState>>, Condvar)>,
     telemetry: Arc<CameraTelemetry>,
@@ -98,6 +99,7 @@ impl Camera {
         Self {
             mailbox,
             doorbell,
+            #[cfg(feature = "gstreamer")]
             intake,
             states,
             telemetry,

@@ -175,8 +175,9 @@ fn a_covered_lens_is_uniform_and_one_small_part_on_a_bare_table_is_not() {
     // A little more light on the left, and the noise of a sensor.
     let covered = |number: u32| {
         grey(move |x, y| {
-            let chance = (x as u32 * 7919 + y as u32 * 104_729 + number).wrapping_mul(2_654_435_761);
-            (70 - x / 20) as u8 + (chance >> 24) as u8 % 12
+            let place = small(x) * 7919 + small(y) * 104_729 + number;
+            let chance = place.wrapping_mul(2_654_435_761) >> 24;
+            u8::try_from(70 - small(x) / 20 + chance % 12).unwrap()
         })
     };
     told_after(&Watch::new(&config).see_for(5, covered), Sight::Uniform);
@@ -194,10 +195,10 @@ fn a_picture_at_the_limit_does_not_flap() {
     assert!(told.len() <= 2, "{told:?}");
     // Neither does light that comes for a moment, nor dark.
     watch.see_for(5, |_| grey(|_, _| 3));
-    let flash = |number: u32| grey(move |x, y| if number % 20 == 0 { scene(x, y) } else { 3 });
+    let flash = |number: u32| grey(move |x, y| if number.is_multiple_of(20) { scene(x, y) } else { 3 });
     assert_eq!(watch.see_for(60, flash), [(0.1, Sight::Dark)]);
     watch.see_for(5, |_| grey(scene));
-    let blink = |number: u32| grey(move |x, y| if number % 20 == 0 { 3 } else { scene(x, y) });
+    let blink = |number: u32| grey(move |x, y| if number.is_multiple_of(20) { 3 } else { scene(x, y) });
     assert_eq!(watch.see_for(60, blink), [(0.1, Sight::Good)]);
 }
 

@@ -4,6 +4,7 @@
 
 pub mod annotate;
 pub mod bench;
+pub mod camera;
 pub mod check;
 pub mod config;
 pub mod detect;
@@ -80,6 +81,12 @@ enum Command {
     /// Tell what this machine has: runtimes, video decoders, limits.
     #[command(after_help = "Example:\n  gantry probe --json")]
     Probe(probe::ProbeArgs),
+    /// Look at a camera: what it offers, what it sends, and how good that is.
+    #[command(after_help = "Example:\n  gantry camera probe rtsp://10.0.0.7/stream1 --snapshot now.jpg")]
+    Camera {
+        #[command(subcommand)]
+        command: camera::CameraCommand,
+    },
     /// Look at, pack and verify model bundles.
     #[command(after_help = "Example:\n  gantry model inspect detector.onnx")]
     Model {
@@ -124,6 +131,7 @@ pub fn main() -> ExitCode {
         Command::Detect(args) => detect::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Probe(args) => probe::main(&args),
+        Command::Camera { command } => camera::main(&command),
         Command::Model { command } => model::main(&command),
         Command::Config { command } => config::main(&command),
     };

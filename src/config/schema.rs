@@ -6,12 +6,12 @@
 mod picture;
 mod publish;
 mod realtime;
+mod usb;
 
 use std::time::Duration;
 
 use crate::source::integrity::OnLoss;
 use crate::source::thinning::VideoDecode;
-use crate::source::usb::UsbFormat;
 
 /// A key of a section.
 #[derive(Debug)]
@@ -360,7 +360,7 @@ pub static CAMERA: &[Key] = &[
     },
     Key {
         name: "usb",
-        kind: Kind::Map(USB),
+        kind: Kind::Map(usb::USB),
         presence: Presence::Default("{}"),
         example: "",
         meaning: "how a USB camera is set up; what it cannot do is told, and the nearest is taken",
@@ -399,38 +399,6 @@ pub static CAMERA: &[Key] = &[
         presence: Presence::Required,
         example: "[{model: line-parts}]",
         meaning: "the models that look at it; at least one",
-    },
-];
-
-/// `cameras[].usb`.
-pub static USB: &[Key] = &[
-    Key {
-        name: "format",
-        kind: Kind::Choice(&UsbFormat::NAMES),
-        presence: Presence::Default("auto"),
-        example: "",
-        meaning: "how it sends its pictures: nv12, yuyv, uyvy, grey, mjpg, h264, or auto (not compressed, where that is fast enough)",
-    },
-    Key {
-        name: "size",
-        kind: Kind::Size,
-        presence: Presence::Computed("the largest up to 1920x1080 that is fast enough"),
-        example: "1280x720",
-        meaning: "width and height; the largest up to 1920x1080 that is fast enough when not given",
-    },
-    Key {
-        name: "rate",
-        kind: Kind::Number(0.01, 1000.0),
-        presence: Presence::Computed("the highest, of modes that reach 25"),
-        example: "30",
-        meaning: "frames a second; the highest, of modes that reach 25, when not given",
-    },
-    Key {
-        name: "controls",
-        kind: Kind::List(&Kind::Control),
-        presence: Presence::Optional,
-        example: "[auto_exposure=1, exposure_time_absolute=150]",
-        meaning: "what its controls are set to, in this order; `v4l2-ctl --list-ctrls` shows their names",
     },
 ];
 

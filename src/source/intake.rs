@@ -241,6 +241,7 @@ impl Intake {
         self.refusal_told.store(false, Ordering::Relaxed);
         self.set_spacing(None);
         self.picture.restart();
+        self.telemetry.stream.begin();
         let seen = self.seen(false);
         self.decide(|watch| watch.connecting(Instant::now(), &seen));
     }

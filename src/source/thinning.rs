@@ -147,6 +147,12 @@ impl Thinning {
         (self.state == State::KeysOnly).then(|| self.interval.max(period))
     }
 
+    /// How long after the one before the newest key frame came; none before the second.
+    #[must_use]
+    pub fn key_interval(&self) -> Option<Duration> {
+        (!self.interval.is_zero()).then_some(self.interval)
+    }
+
     /// Whether the video decoder was seen to hold key frames back.
     #[must_use]
     pub fn is_held_back(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::warning::PoolLook;
-use super::{CopyReason, Counter, PoolSnapshot, PoolTelemetry};
+use super::{CopyReason, Counter, PoolSnapshot, PoolTelemetry, StreamSnapshot, StreamTelemetry};
 
 /// Why a connection could not be made, or ended, as far as the next try depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +122,8 @@ pub struct CameraTelemetry {
     pub unusable: Counter,
     /// Times that all memory of the camera's pool was in use: a picture was not made, or the pool grew for it.
     pub exhausted: Counter,
+    /// What its stream says of itself.
+    pub stream: StreamTelemetry,
     /// The memory that its frames are in.
     pub pool: PoolTelemetry,
     /// Connections that delivered at least one frame.
@@ -151,6 +153,7 @@ pub struct CameraSnapshot {
     pub converted: u64,
     pub unusable: u64,
     pub exhausted: u64,
+    pub stream: StreamSnapshot,
     pub pool: PoolSnapshot,
     /// Milliseconds since the picture of the newest good frame was taken; none before the first.
     pub frame_age_ms: Option<f64>,
@@ -172,6 +175,7 @@ impl CameraTelemetry {
             frames: Counter::default(),
             unusable: Counter::default(),
             exhausted: Counter::default(),
+            stream: StreamTelemetry::default(),
             pool: PoolTelemetry::default(),
             connects: Counter::default(),
             abandoned: Counter::default(),
@@ -239,7 +243,9 @@ impl CameraTelemetry {
         }
     }
 
-    pub(super) fn snapshot(&self, now: Instant) -> CameraSnapshot {
+    /// All of it at the moment `now`.
+    #[must_use]
+    pub fn snapshot(&self, now: Instant) -> CameraSnapshot {
         CameraSnapshot {
             camera: self.camera.clone(),
             state: self.state(),
@@ -251,6 +257,7 @@ impl CameraTelemetry {
             converted: self.pool.copies(CopyReason::Format),
             unusable: self.unusable.get(),
             exhausted: self.exhausted.get(),
+            stream: self.stream.snapshot(),
             pool: self.pool.snapshot(self.exhausted.get()),
             frame_age_ms: self.frame_age_ms(now),
             connects: self.connects.get(),

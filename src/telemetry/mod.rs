@@ -15,6 +15,7 @@ pub mod process;
 mod realtime;
 mod route;
 mod sink;
+mod stream;
 pub mod warning;
 mod words;
 
@@ -35,6 +36,7 @@ pub use route::{
 };
 use serde::Serialize;
 pub use sink::{SinkQuantiles, SinkSnapshot, SinkTelemetry};
+pub use stream::{StreamSnapshot, StreamTelemetry};
 pub use warning::Warning;
 use warning::{Look, Warnings};
 pub use words::{error_chain, is_tried_again, printable};

@@ -10,6 +10,8 @@ mod bad_input;
 mod belt;
 mod bench;
 mod broker;
+#[cfg(feature = "gstreamer")]
+mod camera;
 mod cli;
 mod config;
 mod detect;

@@ -4,7 +4,8 @@
 //! decoder write into our memory; `tap` and `sample` turn what arrives at the appsink into frames; `decoder_probe` tells
 //! when a picture's data entered the video decoder; `packets` sees its RTP packets before, `judge` says whether it is whole, with
 //! what libav has to complain of (`complaints`); `rtsp`, `senders`, `rtp`, `repeats` and `trust` are about RTSP cameras, and those
-//! that break the rules; `usb` reads what modes a USB camera has; `log` keeps secrets out of GStreamer's own log; `stream` is one
+//! that break the rules; `usb` reads what modes a USB camera has; `describe` puts what a stream says of itself
+//! into words; `log` keeps secrets out of GStreamer's own log; `stream` is one
 //! connection from opening to closing; `fault` and `network` put GStreamer's errors into the words
 //! of a line engineer. This is the only place of Gantry that knows GStreamer. Nothing of it needs more than 1.20.
 
@@ -14,6 +15,8 @@ mod allocation;
 mod complaints;
 #[cfg(feature = "gstreamer")]
 mod decoder_probe;
+#[cfg(feature = "gstreamer")]
+mod describe;
 #[cfg(not(feature = "gstreamer"))]
 mod disabled;
 #[cfg(feature = "gstreamer")]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use gst::prelude::*;
 use tracing::{debug, info, warn};
 
+use super::describe;
 use super::graph::discard;
 use super::rtp::{self, Codec};
 use super::senders::{Hearing, Senders};
@@ -63,6 +64,7 @@ fn set_up_first_video(source: &gst::Element, tap: &Arc<Tap>) {
         let number = values.get(1).and_then(|value| value.get::<u32>().ok())?;
         let caps = values.get(2).and_then(|value| value.get::<gst::Caps>().ok())?;
         let media = caps.structure(0).and_then(|structure| structure.get::<&str>("media").ok());
+        offered.intake().telemetry().stream.update(|told| describe::track(&caps, number, told));
         if media != Some("video") {
             return Some(false.to_value());
         }

@@ -9,6 +9,7 @@ use gst::prelude::*;
 use tracing::{debug, warn};
 
 use super::decoder_probe::{Arrival, Arrivals};
+use super::describe;
 use super::fault::Progress;
 use super::judge::{Judge, Judged, Liveness};
 use super::pool::{self, IsAlias};
@@ -118,6 +119,7 @@ impl Tap {
     /// The encoded pictures that follow have these caps.
     pub(super) fn encoded_caps(&self, caps: &gst::CapsRef) {
         self.judge.lock().unwrap_or_else(PoisonError::into_inner).caps(caps);
+        self.intake.telemetry().stream.update(|told| describe::encoded(caps, told));
     }
 
     /// An encoded picture comes to the video decoder at `now`: says whether it is decoded, and notes and counts it.
@@ -133,6 +135,9 @@ impl Tap {
         let mut thinning = self.thinning.lock().unwrap_or_else(PoisonError::into_inner);
         let was_held_back = thinning.is_held_back();
         let verdict = thinning.encoded(picture, at);
+        if let (Picture::Key, Some(interval)) = (picture, thinning.key_interval()) {
+            self.intake.telemetry().stream.key_frame(interval);
+        }
         if thinning.is_held_back() && !was_held_back {
             self.tell_held_back(&thinning);
         }

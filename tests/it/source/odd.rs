@@ -114,7 +114,9 @@ impl Watched {
         }
         let ((_, begun, first), (_, ended, last)) = (self.first.unwrap(), self.last.unwrap());
         let (clock, stream) = (ended - begun, last.unwrap() - first.unwrap());
-        assert!(clock.abs_diff(stream) < Duration::from_secs(2), "{clock:?} {stream:?}: {self}");
+        // The time of another sender begins somewhere else. What is told of a picture is by when it came.
+        let limit = if self.what.contains("midway") { 5 } else { 2 };
+        assert!(clock.abs_diff(stream) < Duration::from_secs(limit), "{clock:?} {stream:?}: {self}");
     }
 }
 
@@ -137,8 +139,9 @@ fn stamp(frame: &Frame) -> Option<Stamp> {
     Stamp::read(frame.plane(0), geometry.planes[0].stride, usize::try_from(geometry.width).unwrap())
 }
 
+/// The rules are broken every other second, and some of that looks like a loss: what is whole is seen by the stamps.
 fn rtsp(url: url::Url) -> CameraConfig {
-    camera(Address::Rtsp(url))
+    CameraConfig { damaged_max: 1.0, ..camera(Address::Rtsp(url)) }
 }
 
 /// Watches all of them until each has delivered so many frames.

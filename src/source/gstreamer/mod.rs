@@ -3,7 +3,7 @@
 //! `launch` says, as data, which elements a camera needs; `graph` builds them; `allocation`, `held` and `pool` have the video
 //! decoder write into our memory; `tap` and `sample` turn what arrives at the appsink into frames; `decoder_probe` tells
 //! when a picture's data entered the video decoder; `packets` sees its RTP packets before, `judge` says whether it is whole, with
-//! what libav has to complain of (`complaints`); `rtsp`, `senders`, `rtp`, `repeats` and `trust` are about RTSP cameras, and those
+//! what libav has to complain of (`complaints`); `rtsp`, `senders`, `rtp`, `turns`, `repeats` and `trust` are about RTSP cameras, and those
 //! that break the rules; `usb` reads what modes a USB camera has; `describe` puts what a stream says of itself
 //! into words; `log` keeps secrets out of GStreamer's own log; `stream` is one
 //! connection from opening to closing; `fault` and `network` put GStreamer's errors into the words
@@ -55,6 +55,8 @@ mod stream;
 mod tap;
 #[cfg(feature = "gstreamer")]
 mod trust;
+#[cfg(feature = "gstreamer")]
+mod turns;
 #[cfg(feature = "gstreamer")]
 mod usb;
 

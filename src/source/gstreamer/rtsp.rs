@@ -12,6 +12,7 @@ use super::graph::discard;
 use super::rtp::{self, Codec};
 use super::senders::{Hearing, Senders};
 use super::tap::Tap;
+use super::turns::Turns;
 use crate::frame::CameraId;
 
 /// So often somebody who waits looks whether the connection is given up.
@@ -31,7 +32,10 @@ pub(super) fn connect(source: &gst::Element, selector: &gst::Element, tap: &Arc<
     let (selector, camera) = (selector.downgrade(), tap.intake().camera().clone());
     let shared = Arc::clone(tap);
     let count = AtomicUsize::new(0);
+    let turns = Arc::new(Turns::default());
+    let made = Arc::clone(&turns);
     source.connect_pad_added(move |source, pad| {
+        made.pad_is_there();
         let Some(selector) = selector.upgrade() else { return };
         let number = count.fetch_add(1, Ordering::Relaxed);
         let entry = selector.request_pad_simple("sink_%u").filter(|entry| pad.link(entry).is_ok());
@@ -45,11 +49,13 @@ pub(super) fn connect(source: &gst::Element, selector: &gst::Element, tap: &Arc<
         mend(pad, &camera);
         listen(&entry, number, &voices, &shared);
     });
-    source.connect("new-manager", false, |values| {
+    source.connect("new-manager", false, move |values| {
         let manager = values.get(1).and_then(|value| value.get::<gst::Element>().ok())?;
-        manager.connect("new-jitterbuffer", false, |values| {
+        let turns = Arc::clone(&turns);
+        manager.connect("new-jitterbuffer", false, move |values| {
             let buffer = values.get(1).and_then(|value| value.get::<gst::Element>().ok())?;
             forget_first_number(&buffer);
+            turns.watch(&buffer);
             None
         });
         None

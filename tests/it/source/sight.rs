@@ -24,80 +24,24 @@ struct Encoder {
     options: &'static [&'static str],
 }
 
+/// H.264 as a camera makes it, with these options for its rate.
+macro_rules! h264 {
+    ($name:literal, $($rate:literal),+) => {
+        Encoder {
+            name: $name,
+            options: &[
+                "-c:v", "libx264", "-preset", "veryfast", "-tune", "zerolatency", $($rate,)+ "-threads", "1",
+            ],
+        }
+    };
+}
+
 /// As `rtspcam.py` and many cameras do: the rate is kept, whatever is to be seen.
-const H264_300K: Encoder = Encoder {
-    name: "h264 300k",
-    options: &[
-        "-c:v",
-        "libx264",
-        "-preset",
-        "veryfast",
-        "-tune",
-        "zerolatency",
-        "-b:v",
-        "300k",
-        "-maxrate",
-        "300k",
-        "-bufsize",
-        "180k",
-        "-threads",
-        "1",
-    ],
-};
-const H264_1M: Encoder = Encoder {
-    name: "h264 1M",
-    options: &[
-        "-c:v",
-        "libx264",
-        "-preset",
-        "veryfast",
-        "-tune",
-        "zerolatency",
-        "-b:v",
-        "1M",
-        "-maxrate",
-        "1M",
-        "-bufsize",
-        "600k",
-        "-threads",
-        "1",
-    ],
-};
-const H264_2M: Encoder = Encoder {
-    name: "h264 2M",
-    options: &[
-        "-c:v",
-        "libx264",
-        "-preset",
-        "veryfast",
-        "-tune",
-        "zerolatency",
-        "-b:v",
-        "2M",
-        "-maxrate",
-        "2M",
-        "-bufsize",
-        "1200k",
-        "-threads",
-        "1",
-    ],
-};
+const H264_300K: Encoder = h264!("h264 300k", "-b:v", "300k", "-maxrate", "300k", "-bufsize", "180k");
+const H264_1M: Encoder = h264!("h264 1M", "-b:v", "1M", "-maxrate", "1M", "-bufsize", "600k");
+const H264_2M: Encoder = h264!("h264 2M", "-b:v", "2M", "-maxrate", "2M", "-bufsize", "1200k");
 /// The quality is kept: a still scene costs nothing between key frames.
-const H264_QUIET: Encoder = Encoder {
-    name: "h264 quiet",
-    options: &[
-        "-c:v",
-        "libx264",
-        "-preset",
-        "veryfast",
-        "-tune",
-        "zerolatency",
-        "-qp",
-        "36",
-        "-threads",
-        "1",
-    ],
-};
+const H264_QUIET: Encoder = h264!("h264 quiet", "-qp", "36");
 const H265_300K: Encoder = Encoder {
     name: "h265 300k",
     options: &[

@@ -88,18 +88,20 @@ impl Arrivals {
         self.newest
     }
 
-    /// When the picture with this presentation time came. Where no such picture is known (a decoder that changes times,
-    /// a stream without them) it is the newest picture's time: that one pushed this frame out. None where no picture
-    /// came at all, as with a camera that sends raw frames.
-    pub(super) fn of(&self, pts: Option<u64>) -> Option<Arrival> {
-        let newest_first =
-            (1..=REMEMBERED).map(|back| self.ring[(self.next + REMEMBERED - back) % REMEMBERED]);
+    /// When the picture with this presentation time came, which comes out once. Where no such picture is known (a decoder
+    /// that changes times, also where they go back and it has them stand still; a stream without them) it is the newest
+    /// picture's time: that one pushed this frame out. None where no picture came at all, as with a camera that sends raw
+    /// frames.
+    pub(super) fn take(&mut self, pts: Option<u64>) -> Option<Arrival> {
+        let newest_first = (1..=REMEMBERED).map(|back| (self.next + REMEMBERED - back) % REMEMBERED);
         let mut newest = None;
-        for (known, arrival) in newest_first.flatten() {
-            if pts.is_some() && known == pts {
-                return Some(arrival);
+        for place in newest_first {
+            let Some((known, arrival)) = &mut self.ring[place] else { continue };
+            if pts.is_some() && *known == pts {
+                *known = None;
+                return Some(*arrival);
             }
-            newest = newest.or(Some(arrival));
+            newest = newest.or(Some(*arrival));
         }
         newest
     }
@@ -186,8 +188,8 @@ fn probe(pad: &gst::Pad, tap: &Arc<Tap>) {
 mod tests {
     use super::*;
 
-    fn time_of(arrivals: &Arrivals, pts: Option<u64>) -> Option<Instant> {
-        arrivals.of(pts).map(|arrival| arrival.at)
+    fn time_of(arrivals: &mut Arrivals, pts: Option<u64>) -> Option<Instant> {
+        arrivals.take(pts).map(|arrival| arrival.at)
     }
 
     #[test]
@@ -198,20 +200,20 @@ mod tests {
         for (n, pts) in [0, 3, 1, 2].into_iter().enumerate() {
             arrivals.note(Some(pts), Arrival::at(at(n as u64)));
         }
-        let found: Vec<_> = (0..4).map(|pts| arrivals.of(Some(pts)).unwrap().at - start).collect();
+        let found: Vec<_> = (0..4).map(|pts| arrivals.take(Some(pts)).unwrap().at - start).collect();
         assert_eq!(found, [0, 2, 3, 1].map(Duration::from_millis));
     }
 
     #[test]
     fn an_unknown_time_is_the_newest_pictures_and_nothing_known_is_none() {
         let (start, mut arrivals) = (Instant::now(), Arrivals::default());
-        assert!(arrivals.of(Some(1)).is_none());
-        assert!(arrivals.of(None).is_none());
+        assert!(arrivals.take(Some(1)).is_none());
+        assert!(arrivals.take(None).is_none());
         arrivals.note(Some(7), Arrival::at(start));
         arrivals.note(None, Arrival::at(start + Duration::from_millis(1)));
-        assert_eq!(time_of(&arrivals, Some(9)), Some(start + Duration::from_millis(1)));
-        assert_eq!(time_of(&arrivals, None), Some(start + Duration::from_millis(1)));
-        assert_eq!(time_of(&arrivals, Some(7)), Some(start));
+        assert_eq!(time_of(&mut arrivals, Some(9)), Some(start + Duration::from_millis(1)));
+        assert_eq!(time_of(&mut arrivals, None), Some(start + Duration::from_millis(1)));
+        assert_eq!(time_of(&mut arrivals, Some(7)), Some(start));
     }
 
     #[test]
@@ -222,9 +224,20 @@ mod tests {
             arrivals.note(Some(n), Arrival::at(start + Duration::from_millis(n)));
         }
         let newest = start + Duration::from_millis(total - 1);
-        assert_eq!((arrivals.newest(), arrivals.of(Some(10)).unwrap().number), (total, 11));
-        assert_eq!(time_of(&arrivals, Some(9)), Some(newest), "forgotten");
-        assert_eq!(time_of(&arrivals, Some(10)), Some(start + Duration::from_millis(10)));
+        assert_eq!((arrivals.newest(), arrivals.take(Some(10)).unwrap().number), (total, 11));
+        assert_eq!(time_of(&mut arrivals, Some(9)), Some(newest), "forgotten");
+        assert_eq!(time_of(&mut arrivals, Some(10)), Some(start + Duration::from_millis(10)));
+    }
+
+    #[test]
+    fn a_time_that_stands_still_is_the_newest_pictures() {
+        let (start, mut arrivals) = (Instant::now(), Arrivals::default());
+        for n in 1..5 {
+            let at = start + Duration::from_millis(n);
+            // Times went back, and the decoder has them stand still at what came before.
+            arrivals.note(Some(if n == 1 { 700 } else { n }), Arrival::at(at));
+            assert_eq!(time_of(&mut arrivals, Some(700)), Some(at));
+        }
     }
 
     #[test]
@@ -232,7 +245,7 @@ mod tests {
         let (start, mut arrivals) = (Instant::now(), Arrivals::default());
         arrivals.note(Some(5), Arrival::at(start));
         arrivals.note(Some(5), Arrival::at(start + Duration::from_millis(9)));
-        assert_eq!(time_of(&arrivals, Some(5)), Some(start + Duration::from_millis(9)));
+        assert_eq!(time_of(&mut arrivals, Some(5)), Some(start + Duration::from_millis(9)));
     }
 
     #[test]

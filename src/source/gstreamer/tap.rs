@@ -130,8 +130,10 @@ impl Tap {
         let Judged { picture, verdict: whole, has_no_beginning, is_open_key } =
             judge.encoded(buffer, received.as_ref());
         drop(judge);
-        // The stream's own time where it has one: a burst out of the network's buffers is none there.
-        let at = pts.map_or(now, |pts| self.opened + Duration::from_nanos(pts));
+        // When it would have come if it were not late, where that is known, or else the stream's own time: a burst out of the
+        // network's buffers is none there. (After numbers that jumped back the jitter buffer's times stand still.)
+        let punctual = received.and_then(|received| now.checked_sub(received.lateness));
+        let at = punctual.or(pts.map(|pts| self.opened + Duration::from_nanos(pts))).unwrap_or(now);
         let mut thinning = self.thinning.lock().unwrap_or_else(PoisonError::into_inner);
         let was_held_back = thinning.is_held_back();
         let verdict = thinning.encoded(picture, at);
@@ -271,8 +273,8 @@ impl Tap {
         let (Some(buffer), Some(info)) = (sample.buffer(), layout.of(&sample)) else {
             return Err(gst::FlowError::NotNegotiated);
         };
-        let arrived = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        let arrival = arrived.of(buffer.pts().map(gst::ClockTime::nseconds));
+        let mut arrived = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrival = arrived.take(buffer.pts().map(gst::ClockTime::nseconds));
         let newest = arrived.newest();
         drop(arrived);
         self.intake.set_spacing(arrival.and_then(|arrival| arrival.spacing));

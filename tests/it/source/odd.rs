@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use gantry::frame::{Frame, FrameRef};
 use gantry::source::state::CameraState;
 use gantry::source::{Address, CameraConfig, Transport};
+use gantry::telemetry::SkipReason;
 
 use super::{Camera, PATIENCE, camera};
 use crate::broker::make_certificates;
@@ -48,8 +49,10 @@ struct Watched {
     what: String,
     camera: Camera,
     begun: Instant,
-    first: Option<(Duration, Instant, Option<Duration>)>,
-    last: Option<(u64, Instant, Option<Duration>)>,
+    /// After how long it came, when it was ready, and when its picture was taken.
+    first: Option<(Duration, Instant, Instant)>,
+    /// Its number, and the same.
+    last: Option<(u64, Instant, Instant)>,
     gap: Duration,
     stamps: Vec<Stamp>,
     unstamped: usize,
@@ -81,12 +84,11 @@ impl Watched {
     fn note(&mut self, frame: &FrameRef) {
         let times = frame.times;
         assert!(times.received <= times.ready, "{self}");
-        self.first.get_or_insert((self.begun.elapsed(), times.ready, times.pts));
-        if let Some((id, ready, pts)) = self.last.replace((frame.id, times.ready, times.pts)) {
+        let taken = times.captured.at;
+        self.first.get_or_insert((self.begun.elapsed(), times.ready, taken));
+        if let Some((id, ready, _)) = self.last.replace((frame.id, times.ready, taken)) {
             assert!(frame.id > id && times.ready >= ready, "{self}");
             self.gap = self.gap.max(times.ready - ready);
-            // Of a stream with B-frames the jitter buffer gives two pictures the same time now and then.
-            assert!(self.has_reconnected() || times.pts >= pts, "{:?} after {pts:?}: {self}", times.pts);
         }
         self.sizes.insert((frame.geometry().width, frame.geometry().height));
         match stamp(frame) {
@@ -113,10 +115,9 @@ impl Watched {
             assert!((1..PICTURES / 2).contains(&step), "{} after {}: {self}", pair[1].number, pair[0].number);
         }
         let ((_, begun, first), (_, ended, last)) = (self.first.unwrap(), self.last.unwrap());
-        let (clock, stream) = (ended - begun, last.unwrap() - first.unwrap());
-        // The time of another sender begins somewhere else. What is told of a picture is by when it came.
-        let limit = if self.what.contains("midway") { 5 } else { 2 };
-        assert!(clock.abs_diff(stream) < Duration::from_secs(limit), "{clock:?} {stream:?}: {self}");
+        // Whatever its stream's own time does, it is known when a picture was taken.
+        let (clock, taken) = (ended - begun, last.saturating_duration_since(first));
+        assert!(clock.abs_diff(taken) < Duration::from_secs(2), "{clock:?} {taken:?}: {self}");
     }
 }
 
@@ -203,9 +204,11 @@ fn streams_that_break_the_rules_come_whole_and_without_a_break() {
     drop(servers);
     for watched in &watched {
         watched.is_whole();
-        // One encoded picture makes one frame.
-        let (encoded, frames) = (watched.camera.telemetry.encoded.get(), watched.frames());
-        assert!((frames..frames + 5).contains(&encoded), "{encoded} encoded: {watched}");
+        // One encoded picture makes one frame, or one that is skipped since some before it seem to be lost.
+        let (encoded, counts) = (watched.camera.telemetry.encoded.get(), &watched.camera.telemetry);
+        let skipped = counts.skips(SkipReason::AfterLoss) + counts.skips(SkipReason::Damaged);
+        let frames = watched.frames() + skipped;
+        assert!((frames..frames + 5).contains(&encoded), "{encoded} encoded, {skipped} skipped: {watched}");
     }
 }
 
@@ -320,8 +323,8 @@ fn codecs_and_sizes_that_others_trip_over_come_whole() {
         assert_eq!((watched.unstamped, watched.camera.states()), (0, vec![CameraState::Live]), "{watched}");
         assert!(watched.stamps.is_sorted_by(|one, two| one.number < two.number), "{watched}");
         let ((_, begun, first), (_, ended, last)) = (watched.first.unwrap(), watched.last.unwrap());
-        let (clock, stream) = (ended - begun, last.unwrap() - first.unwrap());
-        assert!(clock.abs_diff(stream) < Duration::from_secs(2), "{clock:?} {stream:?}: {watched}");
+        let (clock, taken) = (ended - begun, last.saturating_duration_since(first));
+        assert!(clock.abs_diff(taken) < Duration::from_secs(2), "{clock:?} {taken:?}: {watched}");
     }
 }
 

@@ -226,7 +226,8 @@ mod tests {
         let newest = start + Duration::from_millis(total - 1);
         assert_eq!((arrivals.newest(), arrivals.take(Some(10)).unwrap().number), (total, 11));
         assert_eq!(time_of(&mut arrivals, Some(9)), Some(newest), "forgotten");
-        assert_eq!(time_of(&mut arrivals, Some(10)), Some(start + Duration::from_millis(10)));
+        assert_eq!(time_of(&mut arrivals, Some(10)), Some(newest), "it has come out");
+        assert_eq!(time_of(&mut arrivals, Some(11)), Some(start + Duration::from_millis(11)));
     }
 
     #[test]

@@ -12,11 +12,11 @@ use serde::Serialize;
 
 use super::{Exit, Format, annotate, print_problem, print_report};
 use crate::config::address::CameraAddress;
+use crate::config::password_in;
 use crate::frame::doorbell::Doorbell;
 use crate::frame::mailbox::Mailbox;
 use crate::frame::outlet::{Delivery, Outlet, Route};
 use crate::frame::{CameraId, FrameRef};
-use crate::secret::Secret;
 use crate::source::state::CameraState;
 use crate::source::{self, CameraConfig, Intake, Transport};
 use crate::telemetry::{CameraSnapshot, CameraTelemetry, RouteTelemetry, StreamSnapshot, error_chain};
@@ -141,11 +141,7 @@ pub fn main(command: &CameraCommand) -> Exit {
 fn config(args: &CameraProbeArgs) -> Result<CameraConfig, String> {
     let CameraAddress { address, username, password } = CameraAddress::parse(&args.address)?;
     let password = match &args.password_file {
-        Some(file) => {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| format!("the password in {} cannot be read: {error}", file.display()))?;
-            Some(Secret::new(text.trim_end_matches(['\r', '\n']).to_owned()))
-        }
+        Some(file) => Some(password_in(file)?),
         None => password,
     };
     let transport = match args.transport {

@@ -183,6 +183,14 @@ fn list_models(dir: &Path) -> Result<KnownModels, String> {
     Ok(known)
 }
 
+/// The password in a file, as `password_file` is read.
+///
+/// # Errors
+/// Why it cannot be read, and what to do about it, without anything of it.
+pub fn password_in(file: &Path) -> Result<Secret, String> {
+    fetch(&SecretKeeper::File(file.to_owned()))
+}
+
 /// A password from where it is kept. The error shows nothing of it.
 fn fetch(keeper: &SecretKeeper) -> Result<Secret, String> {
     let (bytes, name) = match keeper {

@@ -7,6 +7,10 @@ use std::path::Path;
 
 use crate::telemetry::FailureCause;
 
+/// What is said of a USB camera that is not there.
+pub(super) const NO_SUCH_DEVICE: &str =
+    "there is no such device; is the camera plugged in? `ls /dev/v4l/by-id` shows those that are";
+
 /// Enough of a file's beginning to know a web page.
 const HEAD: u64 = 512;
 
@@ -43,10 +47,7 @@ pub(super) fn check_device(path: &Path) -> Result<(), (FailureCause, String)> {
             _ => return Ok(()),
         },
         Err(error) => match error.kind() {
-            ErrorKind::NotFound => (
-                FailureCause::Unreachable,
-                "there is no such device; is the camera plugged in? `ls /dev/v4l/by-id` shows those that are",
-            ),
+            ErrorKind::NotFound => (FailureCause::Unreachable, NO_SUCH_DEVICE),
             ErrorKind::PermissionDenied => (
                 FailureCause::Local,
                 "there is no permission to use it; add the user that runs Gantry to the group `video`",

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::controls::ControlConfig;
+use super::local::NO_SUCH_DEVICE;
 
 /// How a USB camera is set up. What is none is chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -216,10 +217,7 @@ pub fn device(path: &Path) -> Result<PathBuf, String> {
     let mut fitting: Vec<_> = names.filter(|entry| fits(name, entry)).collect();
     fitting.sort_unstable();
     match fitting.as_slice() {
-        [] => {
-            Err("there is no such device; is the camera plugged in? `ls /dev/v4l/by-id` shows those that are"
-                .to_owned())
-        }
+        [] => Err(NO_SUCH_DEVICE.to_owned()),
         [one] => Ok(folder.join(one)),
         several => Err(format!(
             "it may be any of {}; write more of the name, or the port under /dev/v4l/by-path",

@@ -4,6 +4,8 @@
 //! on SEI, too, which are no picture: GStreamer's depayloader then takes them for one, and the picture that follows has no
 //! time.
 
+use crate::source::rtp::Packet;
+
 /// What a stream's packets carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Codec {
@@ -28,8 +30,7 @@ impl Codec {
 
     /// Whether a packet says that a picture ends with it, and holds nothing of a picture.
     pub(super) fn ends_no_picture(self, packet: &[u8]) -> bool {
-        let marked = packet.get(MARKER.0).is_some_and(|byte| byte & MARKER.1 != 0);
-        marked && payload(packet).is_some_and(|payload| self.is_company(payload))
+        Packet::parse(packet).is_some_and(|packet| packet.marker && self.is_company(packet.payload))
     }
 
     /// Whether a payload is only what keeps a picture company.
@@ -90,17 +91,6 @@ pub(super) fn unmark(packet: &mut [u8]) {
     if let Some(byte) = packet.get_mut(MARKER.0) {
         *byte &= !MARKER.1;
     }
-}
-
-/// What a packet carries; none of what is no RTP.
-fn payload(packet: &[u8]) -> Option<&[u8]> {
-    let first = *packet.first().filter(|first| *first >> 6 == 2)?;
-    let mut at = 12 + 4 * usize::from(first & 0x0f);
-    if first & 0x10 != 0 {
-        let words = packet.get(at + 2..at + 4)?;
-        at += 4 + 4 * usize::from(u16::from_be_bytes([words[0], words[1]]));
-    }
-    packet.get(at..)
 }
 
 #[cfg(test)]
